@@ -1,0 +1,25 @@
+# One static library a folder: stagecoach_<folder>, from every .cpp directly in it.
+function(stagecoach_configure_target target)
+  target_compile_options(${target} PRIVATE ${STAGECOACH_WARNINGS})
+endfunction()
+
+function(stagecoach_folder_library folder)
+  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  string(REPLACE "/" "_" name stagecoach_${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  if(folder STREQUAL "core")
+    if(STAGECOACH_TASK_POOL STREQUAL "tbb")
+      list(FILTER sources EXCLUDE REGEX "task_pool_threads\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "task_pool_tbb\\.cpp$")
+    endif()
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
+    $<INSTALL_INTERFACE:include/stagecoach>)
+  target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+  string(REGEX REPLACE "^stagecoach_" "" export_name ${name})
+  set_target_properties(${name} PROPERTIES EXPORT_NAME ${export_name})
+  stagecoach_configure_target(${name})
+endfunction()

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/bytes.h"
+#include "core/status.h"
+
+namespace stagecoach {
+
+/// Whole file as text. The error names the file and the system's reason.
+Result<std::string> read_file(const std::string& path);
+
+/// Writes `content` to `path` so that after a crash the file holds either the old or the new
+/// content: temporary file beside it, fsync, rename, fsync of the folder.
+Status write_file_atomically(const std::string& path, std::string_view content);
+
+/// Creates `path` and missing parents.
+Status make_folders(const std::string& path);
+
+/// Ok when a file can be created inside `path` (which is created if missing); tried for real,
+/// because permission bits do not tell about read-only mounts.
+Status check_folder_writable(const std::string& path);
+
+/// Makes a rename or creation inside folder `path` durable.
+Status sync_folder(const std::string& path);
+
+/// A file being written front to back. Every short write and every failed close is an error that
+/// names the file; "no space left" is resource exhausted.
+/// Thread rule: one thread at a time.
+class FileWriter {
+ public:
+  /// Creates or truncates `path`.
+  static Result<FileWriter> create(const std::string& path);
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+  ~FileWriter();
+
+  Status write(const void* data, ByteCount size);
+  /// fsync and close; without it the destructor only closes.
+  Status finish();
+
+ private:
+  FileWriter(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+/// A read-only mapping of a file.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::byte* data() const { return static_cast<const std::byte*>(data_); }
+  ByteCount size() const { return size_; }
+
+ private:
+  MappedFile(void* data, ByteCount size) : data_(data), size_(size) {}
+  void* data_ = nullptr;
+  ByteCount size_ = 0;
+};
+
+}  // namespace stagecoach
