@@ -14,6 +14,12 @@ function(stagecoach_folder_library folder)
       list(FILTER sources EXCLUDE REGEX "task_pool_tbb\\.cpp$")
     endif()
   endif()
+  if(NOT sources)
+    # A folder of headers only; it still carries its include path and links.
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${ARG_LINKS})
+    return()
+  endif()
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>

@@ -1,9 +1,8 @@
 #include "core/bytes.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
@@ -27,11 +26,17 @@ Result<NumberAndSuffix> split_number(std::string_view text, std::string_view wha
 int prefix_power(std::string_view suffix) {
   if (suffix.empty()) return 0;
   switch (suffix.front()) {
-    case 'K': case 'k': return 1;
-    case 'M': return 2;
-    case 'G': return 3;
-    case 'T': return 4;
-    default: return -1;
+    case 'K':
+    case 'k':
+      return 1;
+    case 'M':
+      return 2;
+    case 'G':
+      return 3;
+    case 'T':
+      return 4;
+    default:
+      return -1;
   }
 }
 
@@ -46,13 +51,15 @@ Result<ByteCount> checked_multiply(int64_t left, int64_t right) {
 }
 
 Result<ByteCount> parse_bytes(std::string_view text) {
-  STAGECOACH_ASSIGN_OR_RETURN(NumberAndSuffix parts, split_number(text, "size (such as 64M or 1.5G)"));
+  STAGECOACH_ASSIGN_OR_RETURN(NumberAndSuffix parts,
+                              split_number(text, "size (such as 64M or 1.5G)"));
   std::string_view suffix = parts.suffix;
   int power = prefix_power(suffix);
   if (power < 0) power = 0;
   if (power > 0) suffix.remove_prefix(1);
   if (!suffix.empty() && suffix != "B" && !(power > 0 && suffix == "iB")) {
-    return invalid_argument(fmt::format("'{}' is not a size; use a number with K, M, G or T", text));
+    return invalid_argument(
+        fmt::format("'{}' is not a size; use a number with K, M, G or T", text));
   }
   double size = parts.number * std::pow(1024.0, power);
   if (size > 9.0e18) return invalid_argument(fmt::format("'{}' is too large", text));
@@ -72,7 +79,8 @@ std::string format_bytes(ByteCount size) {
 }
 
 Result<int64_t> parse_duration_ns(std::string_view text) {
-  STAGECOACH_ASSIGN_OR_RETURN(NumberAndSuffix parts, split_number(text, "time (such as 20us or 60s)"));
+  STAGECOACH_ASSIGN_OR_RETURN(NumberAndSuffix parts,
+                              split_number(text, "time (such as 20us or 60s)"));
   double scale = 0;
   if (parts.suffix == "ns") scale = 1;
   if (parts.suffix == "us") scale = 1e3;
@@ -90,7 +98,8 @@ Result<double> parse_rate(std::string_view text) {
   STAGECOACH_ASSIGN_OR_RETURN(NumberAndSuffix parts, split_number(text, "rate (such as 20G)"));
   int power = prefix_power(parts.suffix);
   if (power < 0 || parts.suffix.size() > 1) {
-    return invalid_argument(fmt::format("'{}' is not a rate; use a number with K, M, G or T", text));
+    return invalid_argument(
+        fmt::format("'{}' is not a rate; use a number with K, M, G or T", text));
   }
   return parts.number * std::pow(1000.0, power);
 }

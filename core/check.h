@@ -9,7 +9,7 @@ namespace stagecoach::internal {
 
 /// Ends the process when a programmer's expectation does not hold. On in every build: the control
 /// plane is cheap, and a wrong answer costs more than a stop. Never for user input.
-#define STAGECOACH_CHECK(expression)                                                \
-  do {                                                                              \
+#define STAGECOACH_CHECK(expression)                                                          \
+  do {                                                                                        \
     if (!(expression)) ::stagecoach::internal::check_failed(#expression, __FILE__, __LINE__); \
   } while (false)

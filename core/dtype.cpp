@@ -1,19 +1,24 @@
 #include "core/dtype.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
 std::string_view dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "fp32";
-    case DType::kBF16: return "bf16";
-    case DType::kF16: return "fp16";
-    case DType::kI32: return "int32";
-    case DType::kF64: return "fp64";
-    case DType::kU64: return "uint64";
+    case DType::kF32:
+      return "fp32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kF16:
+      return "fp16";
+    case DType::kI32:
+      return "int32";
+    case DType::kF64:
+      return "fp64";
+    case DType::kU64:
+      return "uint64";
   }
   return "unknown";
 }

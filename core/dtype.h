@@ -15,9 +15,15 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kF64, kU64 };
 /// Bytes of one element.
 constexpr ByteCount dtype_size_bytes(DType dtype) {
   switch (dtype) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kBF16: case DType::kF16: return 2;
-    case DType::kF64: case DType::kU64: return 8;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2;
+    case DType::kF64:
+    case DType::kU64:
+      return 8;
   }
   return 0;
 }
@@ -29,7 +35,9 @@ std::string_view dtype_name(DType dtype);
 Result<DType> parse_compute_dtype(std::string_view text);
 
 /// Whether elements are floating-point numbers.
-constexpr bool dtype_is_float(DType dtype) { return dtype != DType::kI32 && dtype != DType::kU64; }
+constexpr bool dtype_is_float(DType dtype) {
+  return dtype != DType::kI32 && dtype != DType::kU64;
+}
 
 /// Upper half of an fp32: 8 exponent bits, 7 fraction bits.
 struct BFloat16 {
@@ -41,7 +49,9 @@ struct Float16 {
   uint16_t bits = 0;
 };
 
-inline float to_float(float value) { return value; }
+inline float to_float(float value) {
+  return value;
+}
 
 inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);

@@ -35,7 +35,9 @@ namespace {
 /// A coroutine nobody awaits; its frame frees itself.
 struct Fire {
   struct promise_type {
-    Fire get_return_object() { return Fire{std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    Fire get_return_object() {
+      return Fire{std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_never final_suspend() noexcept { return {}; }
     void return_void() {}
@@ -74,7 +76,9 @@ struct TaskGroup::Detached {
   std::coroutine_handle<promise_type> handle;
 };
 
-TaskGroup::~TaskGroup() { STAGECOACH_CHECK(running_ == 0); }
+TaskGroup::~TaskGroup() {
+  STAGECOACH_CHECK(running_ == 0);
+}
 
 TaskGroup::Detached TaskGroup::run_detached(Task<Status> task) {
   Status status = co_await task;

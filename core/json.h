@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
   Json(Array value) : value_(std::move(value)) {}
+  Json(Object value) : value_(std::move(value)) {}
 
   static Json object() {
     Json json;

@@ -12,9 +12,17 @@ void set_log_level(std::string_view level);
 /// Writes one line to stderr. Never called in the hot path. Thread rule: any thread.
 void log_line(LogLevel level, std::string_view message);
 
-inline void log_debug(std::string_view message) { log_line(LogLevel::kDebug, message); }
-inline void log_info(std::string_view message) { log_line(LogLevel::kInfo, message); }
-inline void log_warning(std::string_view message) { log_line(LogLevel::kWarning, message); }
-inline void log_error(std::string_view message) { log_line(LogLevel::kError, message); }
+inline void log_debug(std::string_view message) {
+  log_line(LogLevel::kDebug, message);
+}
+inline void log_info(std::string_view message) {
+  log_line(LogLevel::kInfo, message);
+}
+inline void log_warning(std::string_view message) {
+  log_line(LogLevel::kWarning, message);
+}
+inline void log_error(std::string_view message) {
+  log_line(LogLevel::kError, message);
+}
 
 }  // namespace stagecoach

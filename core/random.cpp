@@ -34,8 +34,9 @@ std::array<uint32_t, 4> random_words(const RandomKey& key, uint64_t block) {
   std::array<uint32_t, 4> name =
       philox_4x32({key.iteration, key.layer, key.micro_batch, key.site},
                   {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
-  return philox_4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), name[2], name[3]},
-                     {name[0], name[1]});
+  return philox_4x32(
+      {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), name[2], name[3]},
+      {name[0], name[1]});
 }
 
 uint32_t random_word(const RandomKey& key, uint64_t index) {

@@ -15,8 +15,8 @@ struct RandomKey {
   uint32_t site = 0;  ///< which use inside the layer
 };
 
-/// Four 32-bit words for `counter` under `key`: Philox-4x32 with 10 rounds (Salmon et al., SC 2011).
-/// Pure; the same on every machine.
+/// Four 32-bit words for `counter` under `key`: Philox-4x32 with 10 rounds (Salmon et al., SC
+/// 2011). Pure; the same on every machine.
 std::array<uint32_t, 4> philox_4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 /// Random word number `index` of the stream named by `key`.

@@ -1,10 +1,9 @@
 #include "core/settings.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
@@ -20,7 +19,9 @@ constexpr SettingInfo kSettings[] = {
 
 }  // namespace
 
-std::span<const SettingInfo> all_settings() { return kSettings; }
+std::span<const SettingInfo> all_settings() {
+  return kSettings;
+}
 
 Result<Settings> read_settings() {
   Settings settings;

@@ -10,7 +10,7 @@ namespace stagecoach {
 /// One environment variable the program reads. Nothing else reads the environment.
 struct SettingInfo {
   const char* name;
-  const char* values;   ///< what it may hold, for people
+  const char* values;  ///< what it may hold, for people
   const char* default_value;
   const char* meaning;
 };
@@ -20,9 +20,9 @@ std::span<const SettingInfo> all_settings();
 
 /// Parsed values. Values are parsed, not tested for presence: "0" means off.
 struct Settings {
-  int threads = 0;                  ///< STAGECOACH_THREADS; 0 = as many as usable
-  std::string log_level = "info";   ///< STAGECOACH_LOG
-  bool no_color = false;            ///< NO_COLOR (set and not empty)
+  int threads = 0;                 ///< STAGECOACH_THREADS; 0 = as many as usable
+  std::string log_level = "info";  ///< STAGECOACH_LOG
+  bool no_color = false;           ///< NO_COLOR (set and not empty)
 };
 
 /// Reads the environment once. A value that cannot be parsed is refused, naming variable, value

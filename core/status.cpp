@@ -22,19 +22,32 @@ struct Status::Payload {
 
 std::string_view status_code_name(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kInvalidArgument: return "invalid argument";
-    case StatusCode::kNotFound: return "not found";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kFailedPrecondition: return "failed precondition";
-    case StatusCode::kResourceExhausted: return "resource exhausted";
-    case StatusCode::kUnimplemented: return "unimplemented";
-    case StatusCode::kDeviceLost: return "device lost";
-    case StatusCode::kDataLoss: return "data loss";
-    case StatusCode::kDeadlineExceeded: return "deadline exceeded";
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kIo: return "input/output error";
-    case StatusCode::kInternal: return "internal error";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kInvalidArgument:
+      return "invalid argument";
+    case StatusCode::kNotFound:
+      return "not found";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kFailedPrecondition:
+      return "failed precondition";
+    case StatusCode::kResourceExhausted:
+      return "resource exhausted";
+    case StatusCode::kUnimplemented:
+      return "unimplemented";
+    case StatusCode::kDeviceLost:
+      return "device lost";
+    case StatusCode::kDataLoss:
+      return "data loss";
+    case StatusCode::kDeadlineExceeded:
+      return "deadline exceeded";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kIo:
+      return "input/output error";
+    case StatusCode::kInternal:
+      return "internal error";
   }
   return "unknown";
 }
@@ -47,7 +60,9 @@ Status::Status(StatusCode code, std::string message, FailureSite site) {
   payload_ = std::make_shared<const Payload>(Payload{code, std::move(message), std::move(site)});
 }
 
-StatusCode Status::code() const { return payload_ ? payload_->code : StatusCode::kOk; }
+StatusCode Status::code() const {
+  return payload_ ? payload_->code : StatusCode::kOk;
+}
 
 const std::string& Status::message() const {
   static const std::string empty;
@@ -101,7 +116,9 @@ Status Status::with_site(const FailureSite& extra) const {
 Status invalid_argument(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
-Status not_found(std::string message) { return Status(StatusCode::kNotFound, std::move(message)); }
+Status not_found(std::string message) {
+  return Status(StatusCode::kNotFound, std::move(message));
+}
 Status unavailable(std::string message) {
   return Status(StatusCode::kUnavailable, std::move(message));
 }
@@ -114,14 +131,18 @@ Status resource_exhausted(std::string message) {
 Status unimplemented(std::string message) {
   return Status(StatusCode::kUnimplemented, std::move(message));
 }
-Status data_loss(std::string message) { return Status(StatusCode::kDataLoss, std::move(message)); }
+Status data_loss(std::string message) {
+  return Status(StatusCode::kDataLoss, std::move(message));
+}
 Status deadline_exceeded(std::string message) {
   return Status(StatusCode::kDeadlineExceeded, std::move(message));
 }
 Status cancelled(std::string message) {
   return Status(StatusCode::kCancelled, std::move(message));
 }
-Status io_error(std::string message) { return Status(StatusCode::kIo, std::move(message)); }
+Status io_error(std::string message) {
+  return Status(StatusCode::kIo, std::move(message));
+}
 Status internal_error(std::string message) {
   return Status(StatusCode::kInternal, std::move(message));
 }

@@ -119,38 +119,40 @@ class [[nodiscard]] Result {
 #define STAGECOACH_CONCAT(a, b) STAGECOACH_CONCAT_INNER(a, b)
 
 /// Returns from the function when `expression` (a Status) has failed.
-#define STAGECOACH_RETURN_IF_ERROR(expression)                                    \
-  do {                                                                            \
+#define STAGECOACH_RETURN_IF_ERROR(expression)                                               \
+  do {                                                                                       \
     if (::stagecoach::Status stagecoach_status = (expression); !stagecoach_status.is_ok()) { \
-      return stagecoach_status;                                                   \
-    }                                                                             \
+      return stagecoach_status;                                                              \
+    }                                                                                        \
   } while (false)
 
 /// Assigns the value of `expression` (a Result) to `target` or returns its failure.
-#define STAGECOACH_ASSIGN_OR_RETURN(target, expression) \
-  STAGECOACH_ASSIGN_OR_RETURN_INNER(STAGECOACH_CONCAT(stagecoach_result_, __LINE__), target, expression)
+#define STAGECOACH_ASSIGN_OR_RETURN(target, expression)                                      \
+  STAGECOACH_ASSIGN_OR_RETURN_INNER(STAGECOACH_CONCAT(stagecoach_result_, __LINE__), target, \
+                                    expression)
 #define STAGECOACH_ASSIGN_OR_RETURN_INNER(result, target, expression) \
   auto result = (expression);                                         \
   if (!result.is_ok()) return result.status();                        \
   target = std::move(result).value()
 
 /// Returns from the function when `expression` (a Result) has failed, discarding its value.
-#define STAGECOACH_RETURN_IF_FAILED(expression)                        \
-  do {                                                                 \
+#define STAGECOACH_RETURN_IF_FAILED(expression)                              \
+  do {                                                                       \
     if (auto stagecoach_result = (expression); !stagecoach_result.is_ok()) { \
-      return stagecoach_result.status();                               \
-    }                                                                  \
+      return stagecoach_result.status();                                     \
+    }                                                                        \
   } while (false)
 
 /// The same two inside a coroutine.
-#define STAGECOACH_CO_RETURN_IF_ERROR(expression)                                 \
-  do {                                                                            \
+#define STAGECOACH_CO_RETURN_IF_ERROR(expression)                                            \
+  do {                                                                                       \
     if (::stagecoach::Status stagecoach_status = (expression); !stagecoach_status.is_ok()) { \
-      co_return stagecoach_status;                                                \
-    }                                                                             \
+      co_return stagecoach_status;                                                           \
+    }                                                                                        \
   } while (false)
-#define STAGECOACH_CO_ASSIGN_OR_RETURN(target, expression) \
-  STAGECOACH_CO_ASSIGN_OR_RETURN_INNER(STAGECOACH_CONCAT(stagecoach_result_, __LINE__), target, expression)
+#define STAGECOACH_CO_ASSIGN_OR_RETURN(target, expression)                                      \
+  STAGECOACH_CO_ASSIGN_OR_RETURN_INNER(STAGECOACH_CONCAT(stagecoach_result_, __LINE__), target, \
+                                       expression)
 #define STAGECOACH_CO_ASSIGN_OR_RETURN_INNER(result, target, expression) \
   auto result = (expression);                                            \
   if (!result.is_ok()) co_return result.status();                        \

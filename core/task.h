@@ -9,9 +9,9 @@
 
 namespace stagecoach {
 
-/// A lazy coroutine: it starts when awaited (or spawned on an Executor) and resumes its awaiter when
-/// done. Protocols are written as Tasks, so that each reads as the rule it implements.
-/// Thread rule: a task runs on its executor's thread only.
+/// A lazy coroutine: it starts when awaited (or spawned on an Executor) and resumes its awaiter
+/// when done. Protocols are written as Tasks, so that each reads as the rule it implements. Thread
+/// rule: a task runs on its executor's thread only.
 template <typename T>
 class [[nodiscard]] Task {
  public:

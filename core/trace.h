@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class Trace {
     int track;  ///< -1 names the process
     std::string name;
   };
+  std::vector<Json> name_events() const;
+  /// Calls `visit` with every event in the order of the file.
+  Status for_each_event(const std::function<void(Json)>& visit) const;
+
   mutable std::mutex mutex_;
   size_t capacity_;
   std::vector<TraceSlice> slices_;

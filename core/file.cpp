@@ -1,0 +1,222 @@
+#include "core/file.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace stagecoach {
+
+namespace {
+
+/// Largest single read or write: Linux moves at most 2 GiB - 4 KiB a call.
+constexpr ByteCount kMaxTransferBytes = kGiB;
+
+Status system_failure(std::string_view action, const std::string& path, int error) {
+  std::string message =
+      fmt::format("cannot {} '{}': {}", action, path, std::generic_category().message(error));
+  switch (error) {
+    case ENOENT:
+      return not_found(std::move(message));
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return resource_exhausted(std::move(message));
+    default:
+      return io_error(std::move(message));
+  }
+}
+
+/// An open file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+int open_retrying(const std::string& path, int flags, mode_t mode = 0666) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+/// Pipes and devices cannot be synchronised and say EINVAL: nothing of theirs could be lost.
+bool sync_descriptor(int descriptor) {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 || errno == EINVAL || errno == ENOTSUP;
+}
+
+std::string parent_folder(const std::string& path) {
+  std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+/// A name beside `path` that no other thread or process uses.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> counter{0};
+  return fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter.fetch_add(1));
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path) {
+  Descriptor file(open_retrying(path, O_RDONLY));
+  if (file.get() < 0) return system_failure("read", path, errno);
+  std::string content;
+  struct stat info = {};
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) {
+    content.reserve(static_cast<size_t>(info.st_size));
+  }
+  // Read to the end rather than to st_size: files in /proc say zero.
+  std::string piece(static_cast<size_t>(256 * kKiB), '\0');
+  while (true) {
+    ssize_t count = ::read(file.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure("read", path, errno);
+    if (count == 0) return content;
+    content.append(piece.data(), static_cast<size_t>(count));
+  }
+}
+
+Status write_file_atomically(const std::string& path, std::string_view content) {
+  std::string temporary = temporary_name(path);
+  auto write_temporary = [&]() -> Status {
+    STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(temporary));
+    STAGECOACH_RETURN_IF_ERROR(
+        writer.write(content.data(), static_cast<ByteCount>(content.size())));
+    STAGECOACH_RETURN_IF_ERROR(writer.finish());
+    if (::rename(temporary.c_str(), path.c_str()) != 0) {
+      return system_failure("replace", path, errno);
+    }
+    return Status::ok();
+  };
+  if (Status status = write_temporary(); !status.is_ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  return sync_folder(parent_folder(path));
+}
+
+Status make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return system_failure("create folder", path, error.value());
+  if (!std::filesystem::is_directory(path, error)) {
+    return system_failure("create folder", path, ENOTDIR);
+  }
+  return Status::ok();
+}
+
+Status check_folder_writable(const std::string& path) {
+  STAGECOACH_RETURN_IF_ERROR(make_folders(path));
+  std::string probe = temporary_name(path + "/.writable");
+  {
+    Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT | O_EXCL));
+    if (file.get() < 0) return system_failure("write into folder", path, errno);
+  }
+  ::unlink(probe.c_str());
+  return Status::ok();
+}
+
+Status sync_folder(const std::string& path) {
+  Descriptor folder(open_retrying(path, O_RDONLY | O_DIRECTORY));
+  if (folder.get() < 0) return system_failure("open folder", path, errno);
+  if (!sync_descriptor(folder.get())) return system_failure("sync folder", path, errno);
+  return Status::ok();
+}
+
+Result<FileWriter> FileWriter::create(const std::string& path) {
+  int descriptor = open_retrying(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (descriptor < 0) return system_failure("create", path, errno);
+  return FileWriter(descriptor, path);
+}
+
+FileWriter::FileWriter(FileWriter&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status FileWriter::write(const void* data, ByteCount size) {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    ssize_t count =
+        ::write(descriptor_, next, static_cast<size_t>(std::min(size, kMaxTransferBytes)));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure("write", path_, errno);
+    next += count;
+    size -= count;
+  }
+  return Status::ok();
+}
+
+Status FileWriter::finish() {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  bool synced = sync_descriptor(descriptor_);
+  int sync_error = errno;
+  // Linux frees the descriptor whatever close says; late write errors are reported here.
+  bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  if (!synced) return system_failure("sync", path_, sync_error);
+  if (!closed && errno != EINTR) return system_failure("close", path_, errno);
+  return Status::ok();
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  Descriptor file(open_retrying(path, O_RDONLY));
+  if (file.get() < 0) return system_failure("read", path, errno);
+  struct stat info = {};
+  if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    return invalid_argument(fmt::format("'{}' is not a regular file", path));
+  }
+  if (info.st_size == 0) return MappedFile(nullptr, 0);  // an empty mapping is refused by mmap
+  void* data =
+      ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) return system_failure("map", path, errno);
+  return MappedFile(data, info.st_size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_));
+}
+
+}  // namespace stagecoach

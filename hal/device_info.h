@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "core/bytes.h"
+
+namespace stagecoach {
+
+/// What a device is. Plain data, filled once by the backend.
+struct DeviceInfo {
+  std::string id;       ///< "cpu:0": what messages and --devices use
+  std::string backend;  ///< "cpu"
+  std::string name;     ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
+  int index = 0;        ///< position among the opened devices of its backend
+  ByteCount memory_bytes = 0;  ///< usable by this logical device
+  int copy_engines = 0;        ///< directions that can run at once
+  int numa_node = -1;          ///< -1: unknown or none
+  std::string pci_address;     ///< empty when not on PCI
+  bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them
+  double speed = 1.0;            ///< relative compute speed when known
+};
+
+/// Memory of a device as its backend sees it.
+struct MemoryUsage {
+  ByteCount total_bytes = 0;
+  ByteCount used_bytes = 0;
+  ByteCount peak_bytes = 0;
+};
+
+/// What a device has done since it was opened.
+struct DeviceCounters {
+  int64_t kernels = 0;
+  int64_t copies = 0;
+  int64_t bytes_up = 0;
+  int64_t bytes_down = 0;
+  int64_t compute_busy_ns = 0;  ///< time kernels occupied the device
+  int64_t overrun_ns = 0;       ///< part of it beyond what pacing asked for; 0 on real hardware
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/bytes.h"
+#include "core/label.h"
+#include "core/task_pool.h"
+#include "core/trace.h"
+#include "hal/timeline.h"
+
+namespace stagecoach {
+
+/// What a piece of host work costs, so that it can be scheduled, traced and simulated.
+struct HostWorkCost {
+  ByteCount bytes_touched = 0;
+  double flop = 0;
+};
+
+/// An ordered queue of host work (optimizer, accumulation, conversion) with a name. Jobs run one
+/// after another on the worker's thread and may spread over its task pool.
+/// Thread rule: any thread.
+class HostWorker : public Timeline {
+ public:
+  /// `pool` must outlive the worker.
+  HostWorker(std::string name, TaskPool& pool);
+  ~HostWorker() override;
+
+  using Job = std::function<Status(TaskPool&)>;
+  /// Queues `job`. A job that fails makes the worker fail: jobs behind it are dropped.
+  Result<Timepoint> submit(Label label, HostWorkCost cost, Job job);
+  /// As `submit`, but the job starts only when `after`, of any timeline, is reached; a failure there
+  /// becomes this worker's failure.
+  Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost, Job job);
+
+  /// Jobs that finish from now on are added to `trace` as slices of (process, track).
+  void set_trace(Trace* trace, int process, int track);
+
+  Result<bool> reached(uint64_t sequence) override;
+  Status wait_until_reached(uint64_t sequence) override;
+  Status status() const override;
+  Timepoint last_submitted() const;
+  /// Makes `status` the worker's failure unless it has one; queued jobs are dropped.
+  void abandon(const Status& status);
+
+ private:
+  struct Entry {
+    uint64_t sequence;
+    Timepoint after;
+    Label label;
+    HostWorkCost cost;
+    Job job;
+  };
+  void work(std::stop_token stop);
+  void run_entry(Entry& entry);
+
+  TaskPool& pool_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::condition_variable_any done_;
+  std::deque<Entry> queue_;
+  Status failure_;
+  uint64_t submitted_ = 0;
+  uint64_t completed_ = 0;
+  Trace* trace_ = nullptr;
+  int trace_process_ = 0;
+  int trace_track_ = 0;
+  std::jthread thread_;  // last: joined before the rest is destroyed
+};
+
+}  // namespace stagecoach
