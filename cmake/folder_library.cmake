@@ -3,9 +3,16 @@ function(stagecoach_configure_target target)
   target_compile_options(${target} PRIVATE ${STAGECOACH_WARNINGS})
 endfunction()
 
+function(stagecoach_set_includes target scope)
+  target_include_directories(${target} ${scope}
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
+    $<INSTALL_INTERFACE:include/stagecoach>)
+endfunction()
+
 function(stagecoach_folder_library folder)
   cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
-  string(REPLACE "/" "_" name stagecoach_${folder})
+  string(REPLACE "/" "_" export_name ${folder})
+  set(name stagecoach_${export_name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
   if(folder STREQUAL "core")
     if(STAGECOACH_TASK_POOL STREQUAL "tbb")
@@ -17,15 +24,14 @@ function(stagecoach_folder_library folder)
   if(NOT sources)
     # A folder of headers only; it still carries its include path and links.
     add_library(${name} INTERFACE)
+    stagecoach_set_includes(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE ${ARG_LINKS})
+    set_target_properties(${name} PROPERTIES EXPORT_NAME ${export_name})
     return()
   endif()
   add_library(${name} STATIC ${sources})
-  target_include_directories(${name} PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
-    $<INSTALL_INTERFACE:include/stagecoach>)
+  stagecoach_set_includes(${name} PUBLIC)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
-  string(REGEX REPLACE "^stagecoach_" "" export_name ${name})
   set_target_properties(${name} PROPERTIES EXPORT_NAME ${export_name})
   stagecoach_configure_target(${name})
 endfunction()

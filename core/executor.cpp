@@ -43,7 +43,7 @@ struct Fire {
     void return_void() {}
     void unhandled_exception() noexcept { std::terminate(); }
   };
-  std::coroutine_handle<promise_type> handle;
+  std::coroutine_handle<> handle;
 };
 
 Fire store_result(Task<Status> task, Status* status, bool* done) {
@@ -73,7 +73,7 @@ struct TaskGroup::Detached {
     void return_void() {}
     void unhandled_exception() noexcept { std::terminate(); }
   };
-  std::coroutine_handle<promise_type> handle;
+  std::coroutine_handle<> handle;
 };
 
 TaskGroup::~TaskGroup() {
