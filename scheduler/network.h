@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/layer.h"
+#include "scheduler/parameter_block.h"
+
+namespace stagecoach {
+
+/// A chain of layers and the blocks they use: everything the scheduler knows of a model. The last
+/// layer yields one loss a row (or, for inference, whatever it outputs).
+struct Network {
+  std::string name;
+  DType dtype = DType::kF32;  ///< of compute copies and boundaries
+  std::vector<ParameterBlock> blocks;
+  std::vector<std::unique_ptr<Layer>> layers;
+  BoundaryInfo label;         ///< dtype and columns of labels; columns 0 when there are none
+
+  /// Parameters without alignment gaps, each block once.
+  int64_t parameter_count() const;
+  /// Bytes of one copy of block `index` in `dtype`.
+  ByteCount block_bytes(int index, DType copy_dtype) const {
+    return blocks[index].element_count * dtype_size_bytes(copy_dtype);
+  }
+  /// Checks that boundaries of neighbouring layers agree and block uses are numbered in layer order.
+  Status validate() const;
+};
+
+}  // namespace stagecoach

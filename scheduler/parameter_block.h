@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "hal/tensor.h"
+
+namespace stagecoach {
+
+/// How a parameter starts when no weights are loaded.
+struct Initializer {
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal } kind = Kind::kZeros;
+  double standard_deviation = 0;  ///< kNormal only
+};
+
+/// One named tensor inside a block.
+struct ParameterInfo {
+  std::string name;        ///< as in the Hugging Face file: "transformer.h.0.ln_1.weight"
+  Shape shape;
+  int64_t offset = 0;      ///< first element inside the block
+  bool decay = true;       ///< whether weight decay applies (norms and biases: no)
+  Initializer initializer;
+};
+
+/// Parameters that share storage and are used at one or more sites: the unit of transfers, versions
+/// and updates. A tied embedding and head are one block with two sites. Plain data.
+struct ParameterBlock {
+  /// Tensors start at multiples of this many elements, so that rows stay aligned for vector code.
+  static constexpr int64_t kAlignmentElements = 32;
+
+  std::string name;
+  std::vector<ParameterInfo> parameters;
+  int64_t element_count = 0;  ///< with alignment gaps, which stay zero
+  int site_count = 0;         ///< layers that use it
+
+  /// Appends a tensor and returns its index.
+  int add(std::string parameter_name, Shape shape, bool decay, Initializer initializer);
+  /// Elements without alignment gaps.
+  int64_t parameter_count() const;
+};
+
+}  // namespace stagecoach
