@@ -47,6 +47,8 @@ class SegmentRun {
   /// Labels [rows, columns].
   virtual TensorView labels() = 0;
   virtual float loss_scale() const = 0;
+  /// False in evaluation and generation: dropout does nothing.
+  virtual bool training() const = 0;
   /// Key of random site `site` of this layer; equal in forward, recompute and backward.
   virtual RandomKey key(uint32_t site) const = 0;
 };

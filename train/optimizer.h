@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/status.h"
+#include "core/task_pool.h"
+
+namespace stagecoach {
+
+/// Parameters of one AdamW update of one parameter group.
+struct AdamWStep {
+  float learning_rate = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;    ///< decoupled: parameter -= learning_rate * weight_decay * parameter
+  float gradient_scale = 1;  ///< every gradient is multiplied by it first: clipping
+  int64_t step = 1;          ///< from 1, for bias correction
+};
+
+/// Applies one AdamW step (Loshchilov & Hutter, 2019) in place to `count` fp32 elements.
+/// Bits do not depend on the pool's thread count. Thread rule: disjoint ranges at once.
+void adamw_update(float* parameters, float* first_moment, float* second_moment,
+                  const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool);
+
+/// Sum of squares in pieces of 64 Ki elements, each summed in fp64 in index order, pieces added in
+/// order: the same bits for any number of threads.
+double sum_of_squares(const float* values, int64_t count, TaskPool& pool);
+
+/// Learning rate of iteration `iteration` (from 0): linear warm-up to `peak` over `warmup` iterations,
+/// then "cosine" or "linear" decay to `floor_fraction` * peak at `total`, or "constant".
+double learning_rate_at(int64_t iteration, int64_t total, double peak, int64_t warmup,
+                        const std::string& decay, double floor_fraction);
+
+}  // namespace stagecoach

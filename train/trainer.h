@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "core/trace.h"
+#include "hal/device.h"
+#include "scheduler/network.h"
+#include "scheduler/plan.h"
+#include "train/host_tensor.h"
+
+namespace stagecoach {
+
+/// A set of parameters with settings of its own.
+struct ParameterGroup {
+  double learning_rate_scale = 1.0;  ///< times the step's learning rate
+  double weight_decay = 0.1;
+};
+
+/// How to train. Plain data; `Trainer::create` checks it.
+struct TrainerOptions {
+  std::string schedule = "roundpipe";  ///< "roundpipe" or "single"
+  std::string dispatch = "rotation";   ///< "rotation" or "static"
+  std::string update = "barrier";
+  int64_t micro_batches = 4;
+  int64_t rounds = 1;
+  int64_t max_stage_layers = 0;        ///< 0: the partitioner decides
+  uint64_t seed = 1;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double weight_decay = 0.1;           ///< of parameters with `decay`
+  double clip_norm = 1.0;              ///< 0 = off
+  int64_t timeout_ns = 60'000'000'000; ///< no progress for this long ends the run
+  int host_threads = 0;                ///< 0: all usable
+  bool trace = false;
+};
+
+/// Result of one forward and backward pass.
+struct StepLoss {
+  double loss = 0;         ///< mean over targets, nats
+  int64_t targets = 0;     ///< labels that counted
+  double bubble = 0;       ///< idle share of the compute lanes
+};
+
+/// Result of one optimizer step.
+struct StepUpdate {
+  double gradient_norm = 0;  ///< before clipping
+};
+
+/// Totals since creation, for summaries.
+struct TrainerReport {
+  std::string schedule, update;
+  std::vector<std::string> devices;
+  double controller_fraction = 0;  ///< median over iterations
+  double overrun = 0;              ///< overrun time / compute time
+  double update_exposed_fraction = 0;  ///< share of the iteration in which devices waited for updates
+  double bubble_simulated = 0;     ///< event simulation of the plan with the measured slot times
+  std::vector<ByteCount> device_peak_bytes;
+  ByteCount state_bytes = 0;       ///< parameters, gradients and optimizer state on the host
+  double host_state_bytes_per_parameter = 0;
+  int64_t bytes_up = 0, bytes_down = 0;
+};
+
+/// Trains a network whose state lives in host memory, on any number of devices. The loop is the
+/// caller's:
+///
+///   auto trainer = Trainer::create(std::move(network), devices, options);
+///   for (…) { trainer->forward_backward(inputs, labels); trainer->step(learning_rate); }
+///
+/// Thread rule: one thread at a time. After a failure only destruction is allowed.
+class Trainer {
+ public:
+  /// `devices` must outlive the trainer. Checks options, memory on every device (naming layer, bytes
+  /// and what to set when it does not fit) and allocates everything.
+  static Result<std::unique_ptr<Trainer>> create(Network network, std::vector<Device*> devices,
+                                                 TrainerOptions options);
+  ~Trainer();
+
+  const Network& network() const;
+  /// Draws every parameter from its initializer, keyed by (seed, parameter name).
+  void initialize_parameters();
+  /// fp32 optimizer copy of a block, element_count elements; call synchronize() first to read.
+  float* block_parameters(int block);
+  float* block_first_moment(int block);
+  float* block_second_moment(int block);
+  /// Must be called after parameters were written through the pointers above.
+  void parameters_changed();
+
+  /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
+  Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
+
+  /// Forward and backward of one batch, split into micro-batches along the first dimension; gradients
+  /// add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is ignored.
+  /// Errors: invalid argument for shapes; whatever a device reports, naming device, verb and label.
+  Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels);
+  /// One optimizer update with the gathered gradients. A norm that is not finite is data loss.
+  Result<StepUpdate> step(double learning_rate);
+  /// Returns when parameters and moments on the host are final.
+  Status synchronize();
+
+  /// Loss without gradients or dropout.
+  Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
+  /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
+  Result<std::vector<float>> forward(const HostTensor& inputs);
+
+  /// Updates done so far; keys the random numbers, so a resumed run sets it.
+  int64_t iteration() const;
+  void set_iteration(int64_t iteration);
+
+  const Plan& plan() const;
+  TrainerReport report() const;
+  /// Slices recorded so far; empty unless options.trace.
+  const Trace& trace() const;
+  /// sha256 of the fp32 optimizer copies in block order, without alignment gaps.
+  std::string weights_sha256() const;
+
+ private:
+  struct Impl;
+  explicit Trainer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stagecoach
