@@ -25,6 +25,10 @@ uint32_t random_word(const RandomKey& key, uint64_t index);
 /// Four consecutive words, numbers 4 * `block` to 4 * `block` + 3; `random_word` reads from these.
 std::array<uint32_t, 4> random_words(const RandomKey& key, uint64_t block);
 
+/// Writes words number `first` to `first` + `count` - 1 to `words`: what `random_word` gives for
+/// each, many at a time.
+void fill_random_words(const RandomKey& key, uint64_t first, int64_t count, uint32_t* words);
+
 /// A word keeps an element with probability 1 - `drop_probability` when it is >= this threshold.
 uint32_t dropout_threshold(float drop_probability);
 
