@@ -1,0 +1,132 @@
+#include "core/file.h"
+
+#include <csignal>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "temporary_folder.h"
+
+namespace stagecoach {
+namespace {
+
+size_t file_count(const std::string& folder) {
+  auto entries = std::filesystem::directory_iterator(folder);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+TEST(File, WritesAtomicallyAndReadsBack) {
+  TemporaryFolder folder;
+  std::string path = folder.file("a.txt");
+  std::string content("first\0line\n", 11);
+  ASSERT_TRUE(write_file_atomically(path, content).is_ok());
+  EXPECT_EQ(*read_file(path), content);
+  ASSERT_TRUE(write_file_atomically(path, "").is_ok());
+  EXPECT_EQ(*read_file(path), "");
+  std::string large(3'000'000, 'x');
+  ASSERT_TRUE(write_file_atomically(path, large).is_ok());
+  EXPECT_EQ(*read_file(path), large);
+  EXPECT_EQ(file_count(folder.path()), 1u);  // no temporary file stays
+}
+
+TEST(File, AFailedWriteKeepsTheOldContent) {
+  TemporaryFolder folder;
+  std::string path = folder.file("a.txt");
+  ASSERT_TRUE(write_file_atomically(path, "old").is_ok());
+  // A limit on the size of files stands for a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = {1000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Status status = write_file_atomically(path, std::string(5000, 'n'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(status.is_ok());
+  EXPECT_EQ(*read_file(path), "old");
+  EXPECT_EQ(file_count(folder.path()), 1u);
+}
+
+TEST(File, ErrorsNameTheFileAndTheReason) {
+  TemporaryFolder folder;
+  std::string missing = folder.file("none/a.txt");
+  Status status = read_file(missing).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find(missing), std::string::npos);
+  EXPECT_NE(status.message().find("No such file"), std::string::npos);
+  EXPECT_EQ(write_file_atomically(missing, "x").code(), StatusCode::kNotFound);
+  EXPECT_EQ(FileWriter::create(missing).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(MappedFile::open(missing).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(sync_folder(missing).code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_file(folder.path()).status().code(), StatusCode::kIo);  // a folder
+}
+
+TEST(File, MakesFolders) {
+  TemporaryFolder folder;
+  EXPECT_TRUE(make_folders(folder.file("a/b/c")).is_ok());
+  EXPECT_TRUE(make_folders(folder.file("a/b/c")).is_ok());
+  EXPECT_TRUE(sync_folder(folder.file("a/b")).is_ok());
+  ASSERT_TRUE(write_file_atomically(folder.file("file"), "x").is_ok());
+  EXPECT_FALSE(make_folders(folder.file("file")).is_ok());
+  EXPECT_FALSE(make_folders(folder.file("file/below")).is_ok());
+}
+
+TEST(File, ChecksFoldersByWriting) {
+  TemporaryFolder folder;
+  EXPECT_TRUE(check_folder_writable(folder.file("new")).is_ok());
+  EXPECT_EQ(file_count(folder.file("new")), 0u);
+  // Nobody, not even root, creates files in /proc.
+  EXPECT_FALSE(check_folder_writable("/proc/self").is_ok());
+}
+
+TEST(FileWriter, WritesPieces) {
+  TemporaryFolder folder;
+  std::string path = folder.file("pieces");
+  {
+    Result<FileWriter> created = FileWriter::create(path);
+    ASSERT_TRUE(created.is_ok());
+    FileWriter writer = std::move(created).value();
+    EXPECT_TRUE(writer.write("ab", 2).is_ok());
+    EXPECT_TRUE(writer.write(nullptr, 0).is_ok());
+    FileWriter moved = std::move(writer);
+    EXPECT_TRUE(moved.write("cd", 2).is_ok());
+    EXPECT_TRUE(moved.finish().is_ok());
+    EXPECT_EQ(moved.finish().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(moved.write("x", 1).code(), StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(*read_file(path), "abcd");
+}
+
+TEST(FileWriter, AFullDiskIsResourceExhausted) {
+  Result<FileWriter> writer = FileWriter::create("/dev/full");
+  ASSERT_TRUE(writer.is_ok());
+  Status status = writer->write("x", 1);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("/dev/full"), std::string::npos);
+}
+
+TEST(MappedFile, ShowsTheContent) {
+  TemporaryFolder folder;
+  std::string path = folder.file("mapped");
+  ASSERT_TRUE(write_file_atomically(path, "hello").is_ok());
+  Result<MappedFile> opened = MappedFile::open(path);
+  ASSERT_TRUE(opened.is_ok());
+  MappedFile file = std::move(opened).value();
+  ASSERT_EQ(file.size(), 5);
+  EXPECT_EQ(std::memcmp(file.data(), "hello", 5), 0);
+  // The mapping outlives the name: a checkpoint may be replaced while it is read.
+  ASSERT_TRUE(write_file_atomically(path, "other").is_ok());
+  EXPECT_EQ(std::memcmp(file.data(), "hello", 5), 0);
+}
+
+TEST(MappedFile, TakesEmptyFilesAndRefusesFolders) {
+  TemporaryFolder folder;
+  ASSERT_TRUE(write_file_atomically(folder.file("empty"), "").is_ok());
+  Result<MappedFile> empty = MappedFile::open(folder.file("empty"));
+  ASSERT_TRUE(empty.is_ok());
+  EXPECT_EQ(empty->size(), 0);
+  EXPECT_FALSE(MappedFile::open(folder.path()).is_ok());
+}
+
+}  // namespace
+}  // namespace stagecoach
