@@ -24,6 +24,10 @@ struct SegmentIo {
   /// Activations `backward_input` and `backward_weight` read (of reads, writes and own extra ones).
   std::vector<int> saved_for_input;
   std::vector<int> saved_for_weight;
+  /// Own writes that no segment reads, whose gradient `backward_input` fills for `backward_weight`.
+  std::vector<int> scratch_gradients;
+  /// Without a weight part: gradients of its writes need not outlive `backward_input`.
+  bool weightless = false;
 };
 
 /// What a segment works on: the engine resolves indices to tensors.
@@ -35,7 +39,8 @@ class SegmentRun {
   virtual const MicroBatchShape& shape() const = 0;
   /// Activation `index` [rows, columns].
   virtual TensorView activation(int index) = 0;
-  /// Gradient of an activation: of a written one to read, of a read one to write.
+  /// Gradient of an activation: of a written one to read, of a read one to write. None for the
+  /// loss, which starts from `loss_scale`.
   virtual TensorView gradient(int index) = 0;
   /// Whether the gradient of a read activation already holds a part and must be added to.
   virtual bool gradient_accumulates(int index) = 0;
@@ -47,6 +52,8 @@ class SegmentRun {
   /// Labels [rows, columns].
   virtual TensorView labels() = 0;
   virtual float loss_scale() const = 0;
+  /// False in evaluation: nothing is dropped.
+  virtual bool training() const = 0;
   /// False in evaluation and generation: dropout does nothing.
   virtual bool training() const = 0;
   /// Key of random site `site` of this layer; equal in forward, recompute and backward.
@@ -80,14 +87,17 @@ struct SegmentChainSpec {
   std::vector<ActivationInfo> activations;  ///< first = input, last = output
   std::vector<std::unique_ptr<Segment>> segments;
   std::vector<BlockUse> uses;
+  DType dtype = DType::kF32;  ///< of the blocks' compute copies
   bool needs_labels = false;
+  BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where needed
   bool input_has_gradient = true;  ///< false for token ids
 };
 
 /// Makes a layer from segments: the one engine that derives plain forward, saving forward, recompute
 /// with early stop, the split of backward into input and weight parts, and memory needs. `blocks` is
 /// the network's list, which must hold every block the layer uses. User layers go through here too.
-/// Errors: invalid argument when a segment reads what nothing wrote, or indices are out of range.
+/// Errors: invalid argument when a segment reads what nothing wrote, an activation is written twice or
+/// never used, the output is read, or indices are out of range.
 Result<std::unique_ptr<Layer>> make_segment_layer(SegmentChainSpec spec,
                                                   const std::vector<ParameterBlock>& blocks);
 

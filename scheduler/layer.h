@@ -39,6 +39,8 @@ struct LayerMemory {
   ByteCount saved_bytes = 0;               ///< kept from forward to backward of one micro-batch
   ByteCount forward_workspace_bytes = 0;   ///< forward that keeps nothing
   ByteCount backward_workspace_bytes = 0;  ///< saving forward and backward (the larger)
+  /// As backward_workspace_bytes, when backward runs as kInput and later kWeight: gradients wait.
+  ByteCount split_workspace_bytes = 0;
 };
 
 /// Arithmetic of a layer for one micro-batch, FLOP.
@@ -69,6 +71,7 @@ struct LayerRun {
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to
   RandomKey key;           ///< seed, iteration, layer and micro-batch; the layer fills in the site
   float loss_scale = 1;    ///< factor of the loss gradient: 1 / target tokens of the step
+  bool training = true;    ///< false: no dropout (evaluation and generation)
   bool training = true;    ///< false: dropout does nothing
 };
 
