@@ -49,10 +49,10 @@ struct Float16 {
   uint16_t bits = 0;
 };
 
+/// The value as fp32: exact for every type.
 inline float to_float(float value) {
   return value;
 }
-
 inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }

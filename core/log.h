@@ -4,6 +4,7 @@
 
 namespace stagecoach {
 
+/// How much a line matters.
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 /// Least level that is printed; "debug", "info", "warning", "error" or "off".
@@ -12,6 +13,7 @@ void set_log_level(std::string_view level);
 /// Writes one line to stderr. Never called in the hot path. Thread rule: any thread.
 void log_line(LogLevel level, std::string_view message);
 
+/// One line of the named level.
 inline void log_debug(std::string_view message) {
   log_line(LogLevel::kDebug, message);
 }
