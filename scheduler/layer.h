@@ -72,7 +72,6 @@ struct LayerRun {
   RandomKey key;           ///< seed, iteration, layer and micro-batch; the layer fills in the site
   float loss_scale = 1;    ///< factor of the loss gradient: 1 / target tokens of the step
   bool training = true;    ///< false: no dropout (evaluation and generation)
-  bool training = true;    ///< false: dropout does nothing
 };
 
 /// Smallest unit the runtime moves: parameters with a forward and a backward. Enqueues only; never

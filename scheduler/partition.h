@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/status.h"
+#include "scheduler/plan.h"
+
+namespace stagecoach {
+
+/// What the partitioner knows of one layer, for one micro-batch. Any unit of time.
+struct LayerCost {
+  double forward = 0;
+  double backward = 0;        ///< recompute + backward
+  double fused_backward = 0;  ///< forward + backward without recompute
+};
+
+/// Limits and sizes of a partition.
+struct PartitionRequest {
+  std::vector<LayerCost> layers;
+  int devices = 1;
+  int micro_batches = 1;
+  int max_stage_layers = 0;  ///< 0: no limit
+  /// Whether a list of stages fits the devices' memory; called with complete partitions.
+  std::function<bool(const std::vector<Stage>&)> fits;
+};
+
+/// Cuts a chain of layers into forward stages, one fused stage and backward stages: for every
+/// contiguous sum as the longest stage time t, packs greedily (fused stage from the last layer back,
+/// forward stages back to layer 0, backward stages from layer 0 up), and keeps the partition that fits
+/// and minimises (M * S + N * (N - 1)) * t, RoundPipe's objective (arXiv 2604.27085). Not found when
+/// even one layer a stage does not fit. Pure.
+Result<std::vector<Stage>> partition_for_training(const PartitionRequest& request);
+
+/// Forward stages only, for evaluation: the same search over forward costs.
+Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& request);
+
+}  // namespace stagecoach

@@ -1,0 +1,144 @@
+#include "scheduler/pump.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <chrono>
+
+#include "core/clock.h"
+#include "hal/device.h"
+#include "hal/timeline.h"
+
+namespace stagecoach {
+
+Pump::Pump(Executor& executor, int64_t timeout_ns)
+    : executor_(executor), timeout_ns_(timeout_ns), thread_([this] { loop(); }) {}
+
+Pump::~Pump() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+}
+
+void Pump::watch(Stream* stream) {
+  std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
+  last_completed_.push_back(0);
+}
+
+void Pump::unwatch_all() {
+  std::lock_guard lock(mutex_);
+  streams_.clear();
+  last_completed_.clear();
+}
+
+void Pump::set_timeout_ns(int64_t timeout_ns) {
+  std::lock_guard lock(mutex_);
+  timeout_ns_ = timeout_ns;
+}
+
+bool Pump::Awaiter::await_ready() {
+  Result<bool> done = stagecoach::reached(timepoint_);
+  status_ = done.status();
+  return !done.is_ok() || *done;
+}
+
+bool Pump::Awaiter::await_suspend(std::coroutine_handle<> handle) {
+  handle_ = handle;
+  std::lock_guard lock(pump_.mutex_);
+  if (!pump_.failure_.is_ok()) {
+    status_ = pump_.failure_;
+    return false;
+  }
+  if (pump_.waiters_.empty()) pump_.last_progress_ns_ = RealClock::instance().now_ns();
+  pump_.waiters_.push_back(this);
+  pump_.wake_.notify_one();
+  return true;
+}
+
+void Pump::fail_all(const Status& status) {
+  std::lock_guard lock(mutex_);
+  failure_ = status;
+  for (Awaiter* waiter : waiters_) {
+    waiter->status_ = status;
+    executor_.post(waiter->handle_);
+  }
+  waiters_.clear();
+}
+
+void Pump::clear_failure() {
+  std::lock_guard lock(mutex_);
+  failure_ = Status::ok();
+}
+
+bool Pump::streams_moved() {
+  bool moved = false;
+  for (size_t index = 0; index < streams_.size(); ++index) {
+    uint64_t completed = streams_[index]->completed_sequence();
+    if (completed != last_completed_[index]) moved = true;
+    last_completed_[index] = completed;
+  }
+  return moved;
+}
+
+bool Pump::poll_once() {
+  bool progressed = false;
+  for (size_t index = 0; index < waiters_.size();) {
+    Awaiter* waiter = waiters_[index];
+    Result<bool> done = stagecoach::reached(waiter->timepoint_);
+    if (done.is_ok() && !*done) {
+      ++index;
+      continue;
+    }
+    waiter->status_ = done.status();
+    waiters_[index] = waiters_.back();
+    waiters_.pop_back();
+    executor_.post(waiter->handle_);
+    progressed = true;
+  }
+  return progressed;
+}
+
+Status Pump::stuck_status() {
+  // A stream that waits for another is a victim; the culprit is the one stuck in an operation.
+  Stream* culprit = nullptr;
+  for (Stream* stream : streams_) {
+    if (!stream->has_pending()) continue;
+    if (culprit == nullptr || (culprit->is_waiting() && !stream->is_waiting())) culprit = stream;
+  }
+  std::string what = culprit == nullptr ? "host work" : culprit->describe_oldest_pending();
+  Status status = deadline_exceeded(
+      fmt::format("no progress for {:.1f} s; stuck in {}", static_cast<double>(timeout_ns_) * 1e-9, what));
+  if (culprit == nullptr) return status;
+  FailureSite site;
+  site.device = culprit->device().id();
+  site.stream = culprit->name();
+  return status.with_site(site);
+}
+
+void Pump::loop() {
+  pthread_setname_np(pthread_self(), "pump");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !waiters_.empty(); });
+    if (stopping_) return;
+    bool progressed = poll_once();
+    progressed = streams_moved() || progressed;
+    int64_t now_ns = RealClock::instance().now_ns();
+    if (progressed) last_progress_ns_ = now_ns;
+    if (!waiters_.empty() && now_ns - last_progress_ns_ > timeout_ns_) {
+      failure_ = stuck_status();
+      for (Awaiter* waiter : waiters_) {
+        waiter->status_ = failure_;
+        executor_.post(waiter->handle_);
+      }
+      waiters_.clear();
+      continue;
+    }
+    if (!waiters_.empty()) wake_.wait_for(lock, std::chrono::nanoseconds(kPollIntervalNs));
+  }
+}
+
+}  // namespace stagecoach
