@@ -115,7 +115,8 @@ TEST(Suite, Name) {
 }
 '''
 EXPECTED_KINDS = {'class': 1, 'value': 1, 'function': 5, 'declaration': 1}
-EXPECTED_LENGTHS = {'TEST(Suite, Name)': 3, 'const auto kMake = [](int x)': 3, 'Box() : a_(), b_()': 3,
+EXPECTED_LENGTHS = {'TEST(Suite, Name)': 3, 'const auto kMake = [](int x)': 3,
+                    'Box() : a_(), b_()': 3,
                     'auto Box::find(int key) -> std::optional<int>': 6}
 
 
