@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,15 +55,16 @@ struct OptimizerConfig {
   double clip_norm = 1.0;  ///< 0 = off
   int64_t warmup = 10;
   std::string decay = "cosine";
-  double min_lr = 0.1;     ///< fraction of lr
+  double min_lr = 0.1;  ///< fraction of lr
 };
 
 /// `[schedule]`
 struct ScheduleConfig {
   std::string kind = "roundpipe";
   std::string update = "barrier";
-  std::string dispatch = "rotation";  ///< "static" binds stages to devices: the baseline to compare with
-  int64_t max_stage_layers = 0;       ///< 0: the partitioner decides
+  std::string dispatch =
+      "rotation";                ///< "static" binds stages to devices: the baseline to compare with
+  int64_t max_stage_layers = 0;  ///< 0: the partitioner decides
 };
 
 /// `[devices]`
@@ -98,13 +100,18 @@ struct TrainConfig {
   OutputConfig output;
 };
 
-/// Builds a configuration from parsed TOML (may be an empty table) and `key=value` overrides such as
-/// "train.batch=32"; values are TOML, or bare words where text is expected. Every key, type and value is
-/// checked, and combinations too (batch divisible by micro-batches, micro-batches by rounds); what this
-/// version does not have is refused by name. Errors name `source`, the key, the value found and the
-/// values allowed; an unknown key names the nearest known one.
+/// Builds a configuration from parsed TOML (may be an empty table) and `key=value` overrides such
+/// as "train.batch=32"; values are TOML, or bare words where text is expected. Every key, type and
+/// value is checked, and combinations too (batch divisible by micro-batches, micro-batches by
+/// rounds); what this version does not have is refused by name. Errors name `source`, the key, the
+/// value found and the values allowed; an unknown key names the nearest known one.
 Result<TrainConfig> make_train_config(const Json& table, const std::vector<std::string>& overrides,
                                       const std::string& source);
+
+/// The same from TOML text; refusals also name the line of the key.
+Result<TrainConfig> parse_train_config(std::string_view text,
+                                       const std::vector<std::string>& overrides,
+                                       const std::string& source);
 
 /// The configuration as TOML text, every key with its value; reads back to the same configuration.
 std::string train_config_to_toml(const TrainConfig& config);

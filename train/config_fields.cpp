@@ -1,0 +1,445 @@
+#include "train/config_fields.h"
+
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <utility>
+
+#include "core/suggest.h"
+#include "hal/device_spec.h"
+
+namespace stagecoach::internal {
+
+namespace {
+
+constexpr int64_t kMaxCount = int64_t{1} << 31;
+constexpr int64_t kMaxBatch = 1 << 20;
+constexpr int64_t kMaxSequence = 1 << 24;
+constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();
+
+template <typename T>
+using Access = std::function<T&(TrainConfig&)>;
+
+/// A copy of what `access` names: it works on a configuration that may change.
+template <typename T>
+T get(const Access<T>& access, const TrainConfig& config) {
+  TrainConfig copy = config;
+  return access(copy);
+}
+
+Status not_allowed(const std::string& allowed, const std::string& key, const std::string& example) {
+  return invalid_argument(
+      fmt::format(" is not allowed; allowed: {}; for example {} = {}", allowed, key, example));
+}
+
+template <typename T>
+ConfigField integer_field(std::string key, Access<T> access, int64_t least, int64_t most) {
+  auto read = [key, access, least, most](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_integer() || value.as_integer() < least || value.as_integer() > most) {
+      TrainConfig defaults;
+      return not_allowed(fmt::format("a whole number from {} to {}", least, most), key,
+                         std::to_string(access(defaults)));
+    }
+    access(config) = static_cast<T>(value.as_integer());
+    return Status::ok();
+  };
+  auto show = [access](const TrainConfig& config) {
+    return Json(static_cast<int64_t>(get(access, config)));
+  };
+  return {key, false, read, show};
+}
+
+/// Bounds of a number; the upper one may be excluded, the lower one too.
+struct NumberRange {
+  double least = 0;
+  double most = 0;
+  bool least_excluded = false;
+  bool most_excluded = false;
+
+  bool contains(double value) const {
+    bool above = least_excluded ? value > least : value >= least;
+    bool below = most_excluded ? value < most : value <= most;
+    return above && below;
+  }
+  std::string describe() const {
+    return fmt::format("a number {} {} and {} {}", least_excluded ? "above" : "from", least,
+                       most_excluded ? "below" : "up to", most);
+  }
+};
+
+ConfigField number_field(std::string key, Access<double> access, NumberRange range) {
+  auto read = [key, access, range](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_number() || !range.contains(value.as_number())) {
+      TrainConfig defaults;
+      return not_allowed(range.describe(), key, Json(access(defaults)).dump());
+    }
+    access(config) = value.as_number();
+    return Status::ok();
+  };
+  auto show = [access](const TrainConfig& config) { return Json(get(access, config)); };
+  return {key, false, read, show};
+}
+
+ConfigField text_field(std::string key, Access<std::string> access, std::string example) {
+  auto read = [key, access, example](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_string() || value.as_string().empty()) {
+      return not_allowed("text that is not empty", key, Json(example).dump());
+    }
+    access(config) = value.as_string();
+    return Status::ok();
+  };
+  auto show = [access](const TrainConfig& config) { return Json(get(access, config)); };
+  return {key, true, read, show};
+}
+
+/// Words a key may hold, and words it will hold in other versions or other commands.
+struct Choices {
+  std::vector<std::string> allowed;
+  std::vector<std::string> not_yet;
+  std::vector<std::string> simulate_only;
+};
+
+std::string quoted(const std::vector<std::string>& words) {
+  std::vector<std::string> parts;
+  for (const std::string& word : words) parts.push_back('"' + word + '"');
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool holds(const std::vector<std::string>& words, const std::string& word) {
+  for (const std::string& candidate : words) {
+    if (candidate == word) return true;
+  }
+  return false;
+}
+
+Status check_choice(const std::string& key, const Json& value, const Choices& choices) {
+  std::string tail = fmt::format("allowed: {}; set {} = \"{}\"", quoted(choices.allowed), key,
+                                 choices.allowed.front());
+  if (!value.is_string()) return invalid_argument(" is not text; " + tail);
+  const std::string& word = value.as_string();
+  if (holds(choices.allowed, word)) return Status::ok();
+  if (holds(choices.not_yet, word)) {
+    return unimplemented(": this version does not have it yet; " + tail);
+  }
+  if (holds(choices.simulate_only, word)) {
+    return invalid_argument(": simulate only, it does not train; " + tail);
+  }
+  std::vector<std::string> known = choices.allowed;
+  known.insert(known.end(), choices.not_yet.begin(), choices.not_yet.end());
+  known.insert(known.end(), choices.simulate_only.begin(), choices.simulate_only.end());
+  std::string nearest = nearest_name(word, known);
+  return invalid_argument(
+      fmt::format(" is not known{}; {}",
+                  nearest.empty() ? "" : fmt::format(", did you mean \"{}\"?", nearest), tail));
+}
+
+ConfigField choice_field(std::string key, Access<std::string> access, Choices choices) {
+  auto read = [key, access, choices](const Json& value, TrainConfig& config) -> Status {
+    STAGECOACH_RETURN_IF_ERROR(check_choice(key, value, choices));
+    access(config) = value.as_string();
+    return Status::ok();
+  };
+  auto show = [access](const TrainConfig& config) { return Json(get(access, config)); };
+  return {key, true, read, show};
+}
+
+/// A key of the contract that belongs to something this version lacks.
+ConfigField reserved_field(std::string key, std::string belongs_to) {
+  auto read = [key, belongs_to](const Json& value, TrainConfig&) {
+    return unimplemented(fmt::format(
+        ": {} needs {}, and this version does not have it yet; remove the key", key, belongs_to));
+  };
+  return {key, true, read, [](const TrainConfig&) { return Json(); }};
+}
+
+Status check_data_file(const std::string& key, const std::string& file) {
+  if (file.empty()) return invalid_argument(" names a file without a name; leave it out");
+  for (const char* suffix : {".jsonl", ".bin"}) {
+    if (file.ends_with(suffix)) {
+      return unimplemented(fmt::format(
+          ": this version does not have {} data yet ('{}'); allowed: text files; set {} = "
+          "[\"FILE.txt\"]",
+          suffix, file, key));
+    }
+  }
+  return Status::ok();
+}
+
+ConfigField files_field(std::string key, Access<std::vector<std::string>> access) {
+  auto read = [key, access](const Json& value, TrainConfig& config) -> Status {
+    std::vector<std::string> files;
+    if (value.is_string()) {
+      files.push_back(value.as_string());
+    } else if (value.is_array()) {
+      for (const Json& item : value.items()) {
+        if (!item.is_string()) {
+          return not_allowed("a list of file names", key, "[\"text.txt\"]");
+        }
+        files.push_back(item.as_string());
+      }
+    } else {
+      return not_allowed("a list of file names", key, "[\"text.txt\"]");
+    }
+    for (const std::string& file : files) STAGECOACH_RETURN_IF_ERROR(check_data_file(key, file));
+    access(config) = std::move(files);
+    return Status::ok();
+  };
+  auto show = [access](const TrainConfig& config) {
+    Json list = Json::array();
+    for (const std::string& file : get(access, config)) list.push_back(file);
+    return list;
+  };
+  return {key, true, read, show};
+}
+
+ConfigField dtype_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    STAGECOACH_RETURN_IF_ERROR(
+        check_choice("model.dtype", value, {{"fp32", "bf16"}, {"fp16"}, {}}));
+    STAGECOACH_ASSIGN_OR_RETURN(config.model.dtype, parse_compute_dtype(value.as_string()));
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(dtype_name(config.model.dtype)); };
+  return {"model.dtype", true, read, show};
+}
+
+ConfigField tokenizer_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_string() || value.as_string().empty()) {
+      return not_allowed("\"bytes\"", "data.tokenizer", "\"bytes\"");
+    }
+    if (value.as_string() != "bytes") {
+      return unimplemented(
+          ": this version does not have tokenizer folders yet; allowed: \"bytes\"; set "
+          "data.tokenizer = \"bytes\"");
+    }
+    config.data.tokenizer = value.as_string();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(config.data.tokenizer); };
+  return {"data.tokenizer", true, read, show};
+}
+
+ConfigField eval_tokens_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    Result<ByteCount> count = invalid_argument("neither");
+    if (value.is_string()) count = parse_bytes(value.as_string());
+    if (value.is_integer()) count = ByteCount{value.as_integer()};
+    if (!count.is_ok() || *count < 1) {
+      return not_allowed("a count of 1 or more, K, M and G allowed", "train.eval_tokens", "\"1M\"");
+    }
+    config.train.eval_tokens = *count;
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(int64_t{config.train.eval_tokens}); };
+  return {"train.eval_tokens", true, read, show};
+}
+
+ConfigField deterministic_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (value.is_bool()) {
+      config.train.deterministic = value.as_bool() ? "true" : "false";
+      return Status::ok();
+    }
+    bool known = value.is_string() && (value.as_string() == "auto" || value.as_string() == "true" ||
+                                       value.as_string() == "false");
+    if (!known) return not_allowed("\"auto\", true or false", "train.deterministic", "\"auto\"");
+    config.train.deterministic = value.as_string();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    if (config.train.deterministic == "auto") return Json("auto");
+    return Json(config.train.deterministic == "true");
+  };
+  return {"train.deterministic", true, read, show};
+}
+
+ConfigField betas_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    NumberRange range{0.0, 1.0, false, true};
+    bool good = value.is_array() && value.items().size() == 2;
+    for (size_t i = 0; good && i < 2; ++i) {
+      const Json& item = value.items()[i];
+      good = item.is_number() && range.contains(item.as_number());
+    }
+    if (!good) {
+      return not_allowed("two numbers, each " + range.describe().substr(2), "optimizer.betas",
+                         "[0.9, 0.95]");
+    }
+    config.optimizer.beta1 = value.items()[0].as_number();
+    config.optimizer.beta2 = value.items()[1].as_number();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    return Json(Json::Array{Json(config.optimizer.beta1), Json(config.optimizer.beta2)});
+  };
+  return {"optimizer.betas", false, read, show};
+}
+
+ConfigField device_string_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_string()) return not_allowed("a device string", "devices.use", "\"cpu:4\"");
+    if (Result<std::vector<DeviceSpec>> specs = parse_device_specs(value.as_string());
+        !specs.is_ok()) {
+      return invalid_argument(": " + specs.status().message());
+    }
+    config.devices.use = value.as_string();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(config.devices.use); };
+  return {"devices.use", true, read, show};
+}
+
+ConfigField device_memory_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    std::string text = value.is_integer()  ? std::to_string(value.as_integer())
+                       : value.is_string() ? value.as_string()
+                                           : std::string();
+    if (text != "auto") {
+      Result<ByteCount> size = parse_bytes(text);
+      if (!size.is_ok() || *size < 1) {
+        return not_allowed("\"auto\" or a size for each device", "devices.memory", "\"24G\"");
+      }
+    }
+    config.devices.memory = text;
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(config.devices.memory); };
+  return {"devices.memory", true, read, show};
+}
+
+ConfigField timeout_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    Result<int64_t> duration = invalid_argument("not text");
+    if (value.is_string()) duration = parse_duration_ns(value.as_string());
+    if (!duration.is_ok() || *duration < 1) {
+      return not_allowed("a time above zero with ns, us, ms or s", "devices.timeout", "\"60s\"");
+    }
+    config.devices.timeout_ns = *duration;
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    return Json(format_duration(config.devices.timeout_ns));
+  };
+  return {"devices.timeout", true, read, show};
+}
+
+ConfigField trace_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_bool()) return not_allowed("true or false", "output.trace", "true");
+    config.output.trace = value.as_bool();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) { return Json(config.output.trace); };
+  return {"output.trace", false, read, show};
+}
+
+// Shortens the table below: where a value lives in a TrainConfig.
+#define AT(member)                    \
+  [](TrainConfig & config) -> auto& { \
+    return config.member;             \
+  }
+
+void add_model_and_data(std::vector<ConfigField>& fields) {
+  fields.push_back(text_field("model.path", AT(model.path), "gpt2"));
+  fields.push_back(choice_field("model.init", AT(model.init), {{"weights", "random"}, {}, {}}));
+  fields.push_back(dtype_field());
+  fields.push_back(reserved_field("model.lora", "LoRA"));
+  fields.push_back(files_field("data.train", AT(data.train)));
+  fields.push_back(files_field("data.validation", AT(data.validation)));
+  fields.push_back(integer_field<int64_t>("data.sequence", AT(data.sequence), 1, kMaxSequence));
+  fields.push_back(tokenizer_field());
+  fields.push_back(integer_field<uint64_t>("data.seed", AT(data.seed), 0, kMaxSeed));
+}
+
+void add_run(std::vector<ConfigField>& fields) {
+  fields.push_back(integer_field<int64_t>("train.iterations", AT(train.iterations), 1, kMaxCount));
+  fields.push_back(integer_field<int64_t>("train.epochs", AT(train.epochs), 0, kMaxCount));
+  fields.push_back(integer_field<int64_t>("train.batch", AT(train.batch), 1, kMaxBatch));
+  fields.push_back(
+      integer_field<int64_t>("train.microbatches", AT(train.micro_batches), 1, kMaxBatch));
+  fields.push_back(integer_field<int64_t>("train.rounds", AT(train.rounds), 1, kMaxBatch));
+  fields.push_back(integer_field<uint64_t>("train.seed", AT(train.seed), 0, kMaxSeed));
+  fields.push_back(integer_field<int64_t>("train.eval_every", AT(train.eval_every), 0, kMaxCount));
+  fields.push_back(eval_tokens_field());
+  fields.push_back(integer_field<int64_t>("train.log_every", AT(train.log_every), 1, kMaxCount));
+  fields.push_back(deterministic_field());
+}
+
+void add_optimizer(std::vector<ConfigField>& fields) {
+  fields.push_back(choice_field("optimizer.kind", AT(optimizer.kind), {{"adamw"}, {}, {}}));
+  fields.push_back(number_field("optimizer.lr", AT(optimizer.lr), {0, 1e3, true}));
+  fields.push_back(betas_field());
+  fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {0, 1, true}));
+  fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));
+  fields.push_back(
+      choice_field("optimizer.no_decay", AT(optimizer.no_decay), {{"norms and biases"}, {}, {}}));
+  fields.push_back(number_field("optimizer.clip_norm", AT(optimizer.clip_norm), {0, 1e9}));
+  fields.push_back(integer_field<int64_t>("optimizer.warmup", AT(optimizer.warmup), 0, kMaxCount));
+  fields.push_back(choice_field("optimizer.decay", AT(optimizer.decay),
+                                {{"cosine", "linear", "constant"}, {}, {}}));
+  fields.push_back(number_field("optimizer.min_lr", AT(optimizer.min_lr), {0, 1}));
+}
+
+void add_schedule(std::vector<ConfigField>& fields) {
+  Choices kinds;
+  kinds.allowed = {"roundpipe", "single"};
+  kinds.not_yet = {"gpipe", "1f1b", "interleaved", "looped-bfs",    "zb-h1",
+                   "zb-v",  "paci", "pipedream",   "pipedream-2bw", "slidedp"};
+  kinds.simulate_only = {"mobius", "zb-h2", "zb-1p",    "zb-2p",
+                         "v-half", "v-min", "dualpipe", "dualpipev"};
+  fields.push_back(choice_field("schedule.kind", AT(schedule.kind), kinds));
+  fields.push_back(choice_field("schedule.update", AT(schedule.update),
+                                {{"barrier"}, {"overlap", "async"}, {}}));
+  fields.push_back(reserved_field("schedule.accumulation", "the paci schedule"));
+  fields.push_back(reserved_field("schedule.slack", "the paci schedule"));
+  fields.push_back(reserved_field("schedule.routes", "the slidedp schedule"));
+  fields.push_back(
+      choice_field("schedule.dispatch", AT(schedule.dispatch), {{"rotation", "static"}, {}, {}}));
+  fields.push_back(integer_field<int64_t>("schedule.max_stage_layers",
+                                          AT(schedule.max_stage_layers), 0, kMaxCount));
+}
+
+void add_devices_and_output(std::vector<ConfigField>& fields) {
+  fields.push_back(device_string_field());
+  fields.push_back(device_memory_field());
+  fields.push_back(timeout_field());
+  fields.push_back(choice_field("activations.policy", AT(activations.policy),
+                                {{"auto", "recompute"}, {"keep"}, {}}));
+  fields.push_back(text_field("output.dir", AT(output.dir), "out"));
+  fields.push_back(
+      integer_field<int64_t>("output.save_every", AT(output.save_every), 0, kMaxCount));
+  fields.push_back(integer_field<int64_t>("output.keep_last", AT(output.keep_last), 1, kMaxCount));
+  fields.push_back(trace_field());
+  fields.push_back(text_field("output.resume", AT(output.resume), "auto"));
+}
+
+#undef AT
+
+}  // namespace
+
+const std::vector<ConfigField>& config_fields() {
+  static const std::vector<ConfigField> fields = [] {
+    std::vector<ConfigField> made;
+    add_model_and_data(made);
+    add_run(made);
+    add_optimizer(made);
+    add_schedule(made);
+    add_devices_and_output(made);
+    return made;
+  }();
+  return fields;
+}
+
+std::string format_duration(int64_t duration_ns) {
+  constexpr std::array<std::pair<int64_t, const char*>, 3> kUnits = {
+      {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}}};
+  for (auto [unit_ns, suffix] : kUnits) {
+    if (duration_ns % unit_ns == 0) return fmt::format("{}{}", duration_ns / unit_ns, suffix);
+  }
+  return fmt::format("{}ns", duration_ns);
+}
+
+}  // namespace stagecoach::internal
