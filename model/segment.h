@@ -9,7 +9,8 @@
 
 namespace stagecoach {
 
-/// An activation inside a layer: [rows, columns]. Index 0 is the layer's input, the last its output.
+/// An activation inside a layer: [rows, columns]. Index 0 is the layer's input, the last its
+/// output.
 struct ActivationInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -54,8 +55,6 @@ class SegmentRun {
   virtual float loss_scale() const = 0;
   /// False in evaluation: nothing is dropped.
   virtual bool training() const = 0;
-  /// False in evaluation and generation: dropout does nothing.
-  virtual bool training() const = 0;
   /// Key of random site `site` of this layer; equal in forward, recompute and backward.
   virtual RandomKey key(uint32_t site) const = 0;
 };
@@ -90,14 +89,14 @@ struct SegmentChainSpec {
   DType dtype = DType::kF32;  ///< of the blocks' compute copies
   bool needs_labels = false;
   BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where needed
-  bool input_has_gradient = true;  ///< false for token ids
+  bool input_has_gradient = true;         ///< false for token ids
 };
 
-/// Makes a layer from segments: the one engine that derives plain forward, saving forward, recompute
-/// with early stop, the split of backward into input and weight parts, and memory needs. `blocks` is
-/// the network's list, which must hold every block the layer uses. User layers go through here too.
-/// Errors: invalid argument when a segment reads what nothing wrote, an activation is written twice or
-/// never used, the output is read, or indices are out of range.
+/// Makes a layer from segments: the one engine that derives plain forward, saving forward,
+/// recompute with early stop, the split of backward into input and weight parts, and memory needs.
+/// `blocks` is the network's list, which must hold every block the layer uses. User layers go
+/// through here too. Errors: invalid argument when a segment reads what nothing wrote, an
+/// activation is written twice or never used, the output is read, or indices are out of range.
 Result<std::unique_ptr<Layer>> make_segment_layer(SegmentChainSpec spec,
                                                   const std::vector<ParameterBlock>& blocks);
 

@@ -1,0 +1,210 @@
+#include "model/dense_segments.h"
+
+namespace stagecoach {
+
+namespace {
+
+SegmentIo layer_norm_io(const LayerNormSegment::Options& options) {
+  SegmentIo io;
+  io.reads = {options.in};
+  io.writes = {options.mean, options.rstd, options.out};
+  io.saved_for_input = {options.in, options.mean, options.rstd};
+  io.saved_for_weight = io.saved_for_input;
+  return io;
+}
+
+SegmentIo linear_io(const LinearSegment::Options& options) {
+  SegmentIo io;
+  io.reads = {options.in};
+  if (options.residual >= 0) io.reads.push_back(options.residual);
+  if (options.drop_probability > 0) {
+    // The product exists apart from the output only where something is dropped from it.
+    io.writes = {options.product};
+    io.scratch_gradients = {options.product};
+  }
+  io.writes.push_back(options.out);
+  io.saved_for_weight = {options.in};
+  return io;
+}
+
+}  // namespace
+
+LayerNormSegment::LayerNormSegment(std::string name, Options options)
+    : BasicSegment(std::move(name), layer_norm_io(options)), options_(options) {}
+
+SegmentFlop LayerNormSegment::flop(const MicroBatchShape& shape) const {
+  auto price = [&](OpKind kind) { return elementwise_flop(kind, shape.rows(), options_.columns); };
+  return {price(OpKind::kLayerNormForward), price(OpKind::kLayerNormBackwardInput),
+          price(OpKind::kLayerNormBackwardWeight)};
+}
+
+Status LayerNormSegment::forward(SegmentRun& run) const {
+  Ops::LayerNormForward request;
+  request.out = run.activation(options_.out);
+  request.mean = as_vector(run.activation(options_.mean));
+  request.rstd = as_vector(run.activation(options_.rstd));
+  request.in = run.activation(options_.in);
+  request.weight = parameter_of(run, options_.weight);
+  request.bias = parameter_of(run, options_.bias);
+  request.epsilon = options_.epsilon;
+  request.label = forward_label();
+  return run.ops().layer_norm_forward(run.stream(), request).status();
+}
+
+Status LayerNormSegment::backward_input(SegmentRun& run) const {
+  if (!run.wants_gradient(options_.in)) return Status::ok();
+  Ops::LayerNormBackwardInput request;
+  request.in_grad = run.gradient(options_.in);
+  request.out_grad = run.gradient(options_.out);
+  request.in = run.activation(options_.in);
+  request.weight = parameter_of(run, options_.weight);
+  request.mean = as_vector(run.activation(options_.mean));
+  request.rstd = as_vector(run.activation(options_.rstd));
+  request.accumulate = run.gradient_accumulates(options_.in);
+  request.label = input_label();
+  return run.ops().layer_norm_backward_input(run.stream(), request).status();
+}
+
+Status LayerNormSegment::backward_weight(SegmentRun& run) const {
+  Ops::LayerNormBackwardWeight request;
+  request.weight_grad = gradient_of(run, options_.weight);
+  request.bias_grad = gradient_of(run, options_.bias);
+  request.out_grad = run.gradient(options_.out);
+  request.in = run.activation(options_.in);
+  request.mean = as_vector(run.activation(options_.mean));
+  request.rstd = as_vector(run.activation(options_.rstd));
+  request.label = weight_label();
+  return run.ops().layer_norm_backward_weight(run.stream(), request).status();
+}
+
+LinearSegment::LinearSegment(std::string name, Options options)
+    : BasicSegment(std::move(name), linear_io(options)), options_(options) {}
+
+SegmentFlop LinearSegment::flop(const MicroBatchShape& shape) const {
+  int64_t rows = shape.rows();
+  int64_t out = options_.out_columns;
+  double product = matmul_flop(rows, out, options_.in_columns);
+  SegmentFlop flop{product, product, product};
+  if (has_dropout()) {
+    double dropout = elementwise_flop(OpKind::kDropout, rows, out, options_.drop_probability);
+    flop.forward += dropout;
+    flop.backward_input += dropout;
+  } else if (has_residual()) {
+    flop.forward += elementwise_flop(OpKind::kConvert, rows, out);
+  }
+  if (has_residual()) flop.backward_input += elementwise_flop(OpKind::kAdd, rows, out);
+  if (!options_.bias.is_none()) {
+    flop.backward_weight += elementwise_flop(OpKind::kColumnSum, rows, out);
+  }
+  return flop;
+}
+
+float LinearSegment::drop_probability(const SegmentRun& run) const {
+  return run.training() ? options_.drop_probability : 0.0f;
+}
+
+Status LinearSegment::multiply(SegmentRun& run, const TensorView& out, bool accumulate) const {
+  Ops::Matmul request{};
+  request.out = out;
+  request.a = run.activation(options_.in);
+  request.b = parameter_of(run, options_.weight);
+  request.bias = parameter_of(run, options_.bias);
+  request.accumulate = accumulate;
+  request.label = forward_label();
+  return run.ops().matmul(run.stream(), request).status();
+}
+
+Status LinearSegment::forward(SegmentRun& run) const {
+  TensorView out = run.activation(options_.out);
+  TensorView residual = has_residual() ? run.activation(options_.residual) : TensorView{};
+  if (drop_probability(run) > 0) {
+    TensorView product = run.activation(options_.product);
+    STAGECOACH_RETURN_IF_ERROR(multiply(run, product, false));
+    Ops::Dropout request{};
+    request.out = out;
+    request.in = product;
+    request.residual = residual;
+    request.drop_probability = drop_probability(run);
+    request.key = run.key(options_.site);
+    request.label = forward_label();
+    return run.ops().dropout(run.stream(), request).status();
+  }
+  if (has_residual()) {
+    STAGECOACH_RETURN_IF_FAILED(run.ops().convert(run.stream(), {out, residual, forward_label()}));
+  }
+  return multiply(run, out, has_residual());
+}
+
+Status LinearSegment::backward_input(SegmentRun& run) const {
+  TensorView out_grad = run.gradient(options_.out);
+  if (has_dropout()) {
+    Ops::Dropout request{};
+    request.out = run.gradient(options_.product);
+    request.in = out_grad;
+    request.drop_probability = drop_probability(run);
+    request.key = run.key(options_.site);
+    request.label = input_label();
+    STAGECOACH_RETURN_IF_FAILED(run.ops().dropout(run.stream(), request));
+  }
+  if (has_residual()) {
+    STAGECOACH_RETURN_IF_ERROR(pass_gradient(run, options_.residual, out_grad));
+  }
+  if (!run.wants_gradient(options_.in)) return Status::ok();
+  Ops::Matmul request{};
+  request.out = run.gradient(options_.in);
+  request.a = run.gradient(product_gradient());
+  request.b = parameter_of(run, options_.weight);
+  request.transpose_b = true;
+  request.accumulate = run.gradient_accumulates(options_.in);
+  request.label = input_label();
+  return run.ops().matmul(run.stream(), request).status();
+}
+
+Status LinearSegment::backward_weight(SegmentRun& run) const {
+  TensorView product_grad = run.gradient(product_gradient());
+  Ops::Matmul request{};
+  request.out = gradient_of(run, options_.weight);
+  request.a = run.activation(options_.in);
+  request.b = product_grad;
+  request.transpose_a = true;
+  request.accumulate = true;
+  request.label = weight_label();
+  STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), request));
+  if (options_.bias.is_none()) return Status::ok();
+  TensorView bias_grad = gradient_of(run, options_.bias);
+  return run.ops().column_sum(run.stream(), {bias_grad, product_grad, weight_label()}).status();
+}
+
+GeluSegment::GeluSegment(std::string name, Options options)
+    : BasicSegment(std::move(name), {.reads = {options.in},
+                                     .writes = {options.out},
+                                     .saved_for_input = {options.in},
+                                     .saved_for_weight = {},
+                                     .scratch_gradients = {},
+                                     .weightless = true}),
+      options_(options) {}
+
+SegmentFlop GeluSegment::flop(const MicroBatchShape& shape) const {
+  return {elementwise_flop(OpKind::kGeluForward, shape.rows(), options_.columns),
+          elementwise_flop(OpKind::kGeluBackward, shape.rows(), options_.columns), 0};
+}
+
+Status GeluSegment::forward(SegmentRun& run) const {
+  return run.ops()
+      .gelu_forward(run.stream(),
+                    {run.activation(options_.out), run.activation(options_.in), forward_label()})
+      .status();
+}
+
+Status GeluSegment::backward_input(SegmentRun& run) const {
+  if (!run.wants_gradient(options_.in)) return Status::ok();
+  Ops::GeluBackward request{};
+  request.in_grad = run.gradient(options_.in);
+  request.out_grad = run.gradient(options_.out);
+  request.in = run.activation(options_.in);
+  request.accumulate = run.gradient_accumulates(options_.in);
+  request.label = input_label();
+  return run.ops().gelu_backward(run.stream(), request).status();
+}
+
+}  // namespace stagecoach
