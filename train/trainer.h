@@ -26,8 +26,10 @@ struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< "roundpipe" or "single"
   std::string dispatch = "rotation";   ///< "rotation" or "static"
   std::string update = "barrier";
-  int64_t micro_batches = 4;
-  int64_t rounds = 1;
+  int64_t batch = 16;                  ///< sequences of one forward_backward
+  int64_t sequence = 1024;             ///< tokens of one sequence
+  int64_t micro_batches = 4;           ///< divides batch
+  int64_t rounds = 1;                  ///< divides micro_batches
   int64_t max_stage_layers = 0;        ///< 0: the partitioner decides
   uint64_t seed = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
@@ -36,6 +38,13 @@ struct TrainerOptions {
   int64_t timeout_ns = 60'000'000'000; ///< no progress for this long ends the run
   int host_threads = 0;                ///< 0: all usable
   bool trace = false;
+};
+
+/// How the loss of one pass counts.
+struct LossOptions {
+  /// Targets of the whole step when it is made of several passes, so that each target weighs the same
+  /// whatever the batching; 0: this pass is the whole step.
+  int64_t step_targets = 0;
 };
 
 /// Result of one forward and backward pass.
@@ -93,15 +102,18 @@ class Trainer {
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
 
   /// Forward and backward of one batch, split into micro-batches along the first dimension; gradients
-  /// add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is ignored.
+  /// add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is ignored. The loss is
+  /// the sum over targets divided by their number (see LossOptions).
   /// Errors: invalid argument for shapes; whatever a device reports, naming device, verb and label.
-  Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels);
+  Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
+                                    const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients. A norm that is not finite is data loss.
   Result<StepUpdate> step(double learning_rate);
   /// Returns when parameters and moments on the host are final.
   Status synchronize();
 
-  /// Loss without gradients or dropout.
+  /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed for
+  /// integer labels.
   Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
   Result<std::vector<float>> forward(const HostTensor& inputs);

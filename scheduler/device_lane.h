@@ -1,0 +1,154 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/status.h"
+#include "hal/device.h"
+#include "memory/activation_store.h"
+#include "memory/arena.h"
+#include "memory/host_state.h"
+#include "scheduler/network.h"
+#include "scheduler/plan.h"
+#include "scheduler/stage_memory.h"
+#include "scheduler/submitter.h"
+
+namespace stagecoach {
+
+/// Lanes of a device: one stream each.
+enum class LaneKind : uint8_t { kCompute, kActivationUp, kActivationDown, kParameterUp, kGradientDown };
+inline constexpr int kLaneCount = 5;
+
+/// "compute", "activation_up", …: stream names, trace tracks.
+const char* lane_name(LaneKind lane);
+
+/// Host memory and numbers of one pass over a batch.
+struct PassInput {
+  bool inference = false;
+  uint32_t iteration = 0;
+  uint64_t seed = 0;
+  float loss_scale = 1;
+  std::vector<BufferView> inputs;  ///< per micro-batch, pinned
+  std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
+  std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
+};
+
+/// One thing a lane did, with the events that time it.
+struct LaneSpan {
+  LaneKind lane = LaneKind::kCompute;
+  ActionKind kind = ActionKind::kForward;
+  int stage = -1;
+  int micro_batch = -1;
+  ByteCount bytes = 0;
+  int start_event = 0;  ///< index into the lane's timing events
+  int end_event = 0;
+  int action = -1;      ///< index into the device's action list
+};
+
+/// Everything of a plan that is the same for all devices.
+struct PlanContext {
+  const Network* network = nullptr;
+  HostState* host_state = nullptr;
+  ActivationStore* store = nullptr;
+  MicroBatchShape shape;
+  const Plan* plan = nullptr;
+  std::vector<StageLayout> layouts;  ///< per stage
+  const PassInput* input = nullptr;
+};
+
+/// Where a finished transfer can be waited for.
+struct Landing {
+  Timepoint timepoint;
+  Device* device = nullptr;  ///< whose stream it is; null: host memory that was there all along
+};
+
+/// Consecutive actions of one device on the same stage and round: its parameters stay loaded.
+struct Slot {
+  int stage = 0;
+  int round = 0;
+  int first_action = 0;
+  int action_count = 0;
+};
+
+/// One device at work: its streams, its memory, and the submission of slots and actions. Only
+/// enqueues; waits are stream waits.
+/// Thread rule: `submit_*` on the device's submit thread; the rest while nothing is being submitted.
+class DeviceLane {
+ public:
+  static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes);
+
+  Device& device() const { return device_; }
+  Stream& stream(LaneKind lane) const { return *streams_[static_cast<int>(lane)]; }
+
+  /// Carves the arena for a pass and cuts the device's list into slots.
+  Status begin_pass(const PlanContext& context, const DeviceMemoryNeed& need, int device_index);
+  const std::vector<Slot>& slots() const { return slots_; }
+
+  /// Uploads the parameters of slot `slot` into the buffer that slot - 2 used.
+  Status submit_parameters(int slot);
+  /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when the
+  /// activation and the gradient it reads are on the host.
+  Status submit_action(int slot, int action, const Landing& input, const Landing& output_grad);
+  /// Results of the last submitted action: its downloads share one timepoint.
+  Landing outputs_landing() const { return outputs_landing_; }
+  /// Of the slot's last action: when the gradient of layout.gradients[index] has landed.
+  const std::vector<Landing>& gradient_landings() const { return gradient_landings_; }
+
+  /// Marks the end of every stream, so that the whole pass can be awaited.
+  Result<std::vector<Timepoint>> submit_end();
+
+  const std::vector<LaneSpan>& spans() const { return spans_; }
+  Result<int64_t> event_time_ns(int event) const { return events_[event]->timestamp_ns(); }
+  ByteCount bytes_up() const { return bytes_up_; }
+  ByteCount bytes_down() const { return bytes_down_; }
+
+ private:
+  explicit DeviceLane(Device& device) : device_(device) {}
+
+  Result<int> stamp(LaneKind lane);
+  void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
+  Status wait_for(LaneKind lane, const Landing& landing);
+  Status upload_inputs(int slot, int action, const Landing& input, const Landing& output_grad);
+  Status compute(int slot, int action);
+  Status run_forward(const StageLayout& layout, LayerRun& run, int slot, int action);
+  Status run_backward(const StageLayout& layout, LayerRun& run, int slot, int action);
+  Status finish_layer_gradients(const StageLayout& layout, int slot, int layer);
+  Status download_outputs(int slot, int action);
+  BufferView view(const Place& place, int parity) const;
+  void bind_layer(const StageLayout& layout, int layer_offset, int slot, int parity, LayerRun& run);
+  const Action& action_at(int index) const;
+  const Stage& stage_of(int slot) const { return context_->plan->stages[slots_[slot].stage]; }
+  const StageLayout& layout_of(int slot) const { return context_->layouts[slots_[slot].stage]; }
+
+  /// Most block uses of a layer; checked when a pass begins.
+  static constexpr int kMaxBlockUses = 8;
+
+  Device& device_;
+  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;
+  std::optional<Arena> arena_;
+
+  const PlanContext* context_ = nullptr;
+  int device_index_ = 0;
+  std::vector<Slot> slots_;
+  bool rounds_gradients_ = false;
+  std::array<BufferView, 2> parameters_, gradients_, rounded_, in_, out_;
+  BufferView work_;
+  std::array<Timepoint, 2> parameters_free_, gradients_free_, in_free_, out_free_;
+  std::array<Timepoint, 2> parameters_ready_;
+  int gradient_slots_ = 0;  ///< backward slots so far in the pass: their parity picks the buffer
+  int gradient_parity_ = 0;
+  Timepoint inputs_ready_, compute_done_;
+  Landing outputs_landing_;
+  std::vector<Landing> gradient_landings_;
+  std::array<BufferView, kMaxBlockUses> parameter_views_, gradient_views_;
+
+  std::vector<std::unique_ptr<Event>> events_;
+  int events_used_ = 0;
+  std::vector<LaneSpan> spans_;
+  ByteCount bytes_up_ = 0, bytes_down_ = 0;
+};
+
+}  // namespace stagecoach

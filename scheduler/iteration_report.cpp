@@ -1,0 +1,116 @@
+#include "scheduler/iteration_report.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "scheduler/plan_simulation.h"
+
+namespace stagecoach {
+
+namespace {
+
+struct TimedSpan {
+  const LaneSpan* span = nullptr;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+Result<std::vector<TimedSpan>> time_spans(const DeviceLane& lane) {
+  std::vector<TimedSpan> timed;
+  for (const LaneSpan& span : lane.spans()) {
+    TimedSpan item{&span, 0, 0};
+    STAGECOACH_ASSIGN_OR_RETURN(item.start_ns, lane.event_time_ns(span.start_event));
+    STAGECOACH_ASSIGN_OR_RETURN(item.end_ns, lane.event_time_ns(span.end_event));
+    timed.push_back(item);
+  }
+  return timed;
+}
+
+void add_slices(Trace& trace, int device, const std::vector<TimedSpan>& spans, uint32_t iteration) {
+  for (const TimedSpan& item : spans) {
+    TraceSlice slice;
+    bool compute = item.span->lane == LaneKind::kCompute;
+    slice.name = compute ? action_kind_name(item.span->kind) : lane_name(item.span->lane);
+    slice.category = compute ? "compute" : "transfer";
+    slice.process = device;
+    slice.track = static_cast<int>(item.span->lane);
+    slice.start_ns = item.start_ns;
+    slice.end_ns = item.end_ns;
+    slice.micro_batch = item.span->micro_batch;
+    slice.stage = item.span->stage;
+    slice.iteration = static_cast<int32_t>(iteration);
+    slice.bytes = compute ? -1 : item.span->bytes;
+    trace.add(slice);
+  }
+}
+
+/// Time the compute lane idled although parameters and inputs of its next action were there.
+int64_t ready_idle_ns(const std::vector<TimedSpan>& spans, size_t action_count) {
+  std::vector<int64_t> ready(action_count, 0);
+  int64_t parameters_ready = 0;
+  std::vector<const TimedSpan*> compute;
+  for (const TimedSpan& item : spans) {
+    if (item.span->lane == LaneKind::kActivationUp) ready[item.span->action] = item.end_ns;
+    if (item.span->lane == LaneKind::kCompute) compute.push_back(&item);
+  }
+  int64_t idle = 0;
+  int stage = -1;
+  for (size_t index = 1; index < compute.size(); ++index) {
+    const TimedSpan& item = *compute[index];
+    if (item.span->stage != stage) {
+      stage = item.span->stage;
+      for (const TimedSpan& upload : spans) {
+        if (upload.span->lane == LaneKind::kParameterUp && upload.span->stage == stage &&
+            upload.end_ns <= item.start_ns) {
+          parameters_ready = std::max(parameters_ready, upload.end_ns);
+        }
+      }
+    }
+    int64_t could_start =
+        std::max({compute[index - 1]->end_ns, ready[item.span->action], parameters_ready});
+    idle += std::max<int64_t>(0, item.start_ns - could_start);
+  }
+  return idle;
+}
+
+}  // namespace
+
+Result<IterationReport> report_iteration(const PlanContext& context,
+                                         const std::vector<DeviceLane*>& lanes, Trace* trace) {
+  IterationReport report;
+  int64_t first_start = std::numeric_limits<int64_t>::max();
+  int64_t last_end = std::numeric_limits<int64_t>::min();
+  int64_t idle = 0;
+  std::vector<std::vector<double>> durations(lanes.size());
+  for (size_t device = 0; device < lanes.size(); ++device) {
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedSpan> spans, time_spans(*lanes[device]));
+    if (trace != nullptr) {
+      add_slices(*trace, static_cast<int>(device), spans, context.input->iteration);
+    }
+    size_t action_count = context.plan->device_actions[device].size();
+    durations[device].resize(action_count, 0);
+    for (const TimedSpan& item : spans) {
+      report.longest_operation_ns = std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
+      if (item.span->lane != LaneKind::kCompute) continue;
+      report.compute_busy_ns += item.end_ns - item.start_ns;
+      durations[device][item.span->action] = static_cast<double>(item.end_ns - item.start_ns);
+      first_start = std::min(first_start, item.start_ns);
+      last_end = std::max(last_end, item.end_ns);
+    }
+    idle += ready_idle_ns(spans, action_count);
+    report.bytes_up += lanes[device]->bytes_up();
+    report.bytes_down += lanes[device]->bytes_down();
+  }
+  if (last_end <= first_start) return report;
+  report.span_ns = last_end - first_start;
+  double available = static_cast<double>(report.span_ns) * static_cast<double>(lanes.size());
+  report.bubble = 1 - static_cast<double>(report.compute_busy_ns) / available;
+  report.controller_fraction = static_cast<double>(idle) / available;
+  PlanTimeline simulated =
+      simulate_plan(*context.plan, static_cast<int>(context.network->layers.size()),
+                    [&](int device, int index) { return durations[device][index]; });
+  report.bubble_simulated = simulated.bubble;
+  return report;
+}
+
+}  // namespace stagecoach

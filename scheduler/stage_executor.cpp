@@ -1,0 +1,263 @@
+#include "scheduler/stage_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecoach {
+
+namespace {
+
+/// Something a producer submits once and consumers wait for.
+struct Cell {
+  explicit Cell(Executor& executor) : submitted(executor) {}
+  Latch submitted;
+  Landing landing;
+};
+
+/// Adapts a lambda to the submit thread's interface without allocating.
+template <typename Function>
+class SubmitWork final : public Submitter::Work {
+ public:
+  explicit SubmitWork(Function function) : function_(std::move(function)) {}
+  Status execute() override { return function_(); }
+
+ private:
+  Function function_;
+};
+
+}  // namespace
+
+/// What coroutines of one pass tell each other.
+struct StageExecutor::Cells {
+  Cells(Executor& executor, const Network& network, const Plan& plan)
+      : micro_batches(plan.micro_batches), rounds(plan.rounds) {
+    size_t boundaries = network.layers.size() + 1;
+    for (size_t index = 0; index < boundaries * micro_batches; ++index) {
+      activations.emplace_back(executor);
+      gradients.emplace_back(executor);
+    }
+    for (int m = 0; m < micro_batches; ++m) activations[m].submitted.set();
+    for (const ParameterBlock& block : network.blocks) {
+      first_site.push_back(landed.size());
+      for (int index = 0; index < block.site_count * rounds; ++index) landed.emplace_back(executor);
+      first_round.push_back(added.size());
+      for (int round = 0; round < rounds; ++round) added.emplace_back(executor);
+    }
+  }
+
+  Cell& activation(int boundary, int m) { return activations[boundary * micro_batches + m]; }
+  Cell& gradient(int boundary, int m) { return gradients[boundary * micro_batches + m]; }
+  Cell& landing_of(int block, int site, int round) {
+    return landed[first_site[block] + site * rounds + round];
+  }
+  /// Set when the gradients of (block, round) have been added, so their slots are free.
+  Latch& added_of(int block, int round) { return added[first_round[block] + round]; }
+
+  void fail(const Status& status) {
+    for (Cell& cell : activations) cell.submitted.set(status);
+    for (Cell& cell : gradients) cell.submitted.set(status);
+    for (Cell& cell : landed) cell.submitted.set(status);
+    for (Latch& latch : added) latch.set(status);
+  }
+
+  int micro_batches;
+  int rounds;
+  std::vector<Cell> activations, gradients, landed;
+  std::vector<Latch> added;
+  std::vector<size_t> first_site, first_round;
+  std::vector<Timepoint> ends;
+};
+
+StageExecutor::StageExecutor(const StageExecutorSetup& setup) : setup_(setup) {
+  pump_ = std::make_unique<Pump>(executor_, setup.timeout_ns);
+}
+
+StageExecutor::~StageExecutor() {
+  // The pump must not look at streams that are being destroyed.
+  pump_->unwatch_all();
+}
+
+Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutorSetup& setup) {
+  std::unique_ptr<StageExecutor> executor(new StageExecutor(setup));
+  for (Device* device : setup.devices) {
+    STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
+                                DeviceLane::create(*device, setup.arena_bytes));
+    for (int kind = 0; kind < kLaneCount; ++kind) {
+      executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
+    }
+    executor->lanes_.push_back(std::move(lane));
+    executor->submitters_.push_back(std::make_unique<Submitter>(executor->executor_, device->id()));
+  }
+  return executor;
+}
+
+Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
+  int layer_count = static_cast<int>(setup_.network->layers.size());
+  if (plan.device_count() != static_cast<int>(lanes_.size())) {
+    return invalid_argument(fmt::format("plan is for {} devices; there are {}", plan.device_count(),
+                                        lanes_.size()));
+  }
+  context_ = PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};
+  std::vector<bool> starts = stage_starts(plan.stages, layer_count);
+  for (const Stage& stage : plan.stages) {
+    context_.layouts.push_back(layout_stage(*setup_.network, stage, starts, setup_.shape));
+  }
+  DeviceMemoryNeed need = device_memory_need(*setup_.network, plan.stages, setup_.shape);
+  if (need.total() > setup_.arena_bytes) {
+    return internal_error(fmt::format("plan needs {} bytes of stage memory; the arena has {}",
+                                      need.total(), setup_.arena_bytes));
+  }
+  for (size_t device = 0; device < lanes_.size(); ++device) {
+    STAGECOACH_RETURN_IF_ERROR(lanes_[device]->begin_pass(context_, need, static_cast<int>(device)));
+  }
+  int64_t hang_ns = std::max(kMinHangNs, kHangFactor * longest_operation_ns_);
+  pump_->set_timeout_ns(std::min(setup_.timeout_ns, hang_ns));
+  cells_ = std::make_unique<Cells>(executor_, *setup_.network, plan);
+  Status status = executor_.run(run_pass());
+  if (!status.is_ok()) return status;
+  std::vector<DeviceLane*> lanes;
+  for (const auto& lane : lanes_) lanes.push_back(lane.get());
+  Result<IterationReport> report = report_iteration(context_, lanes, trace);
+  if (report.is_ok()) {
+    longest_operation_ns_ = std::max(longest_operation_ns_, report->longest_operation_ns);
+  }
+  return report;
+}
+
+void StageExecutor::fail(const Status& status) {
+  // One failure ends the pass for everyone: streams drop their work, awaiting coroutines wake.
+  for (const auto& lane : lanes_) {
+    for (int kind = 0; kind < kLaneCount; ++kind) {
+      lane->stream(static_cast<LaneKind>(kind)).abandon(status);
+    }
+  }
+  setup_.host_worker->abandon(status);
+  cells_->fail(status);
+  pump_->fail_all(status);
+}
+
+Task<Status> StageExecutor::run_pass() {
+  TaskGroup group(executor_);
+  group.set_on_failure([this](const Status& status) { fail(status); });
+  for (size_t device = 0; device < lanes_.size(); ++device) {
+    group.spawn(run_device(static_cast<int>(device)));
+  }
+  if (!context_.input->inference) {
+    for (int block = 0; block < setup_.host_state->block_count(); ++block) {
+      group.spawn(collect_gradients(block));
+    }
+  }
+  co_return co_await group.join();
+}
+
+Task<Status> StageExecutor::run_device(int device) {
+  DeviceLane& lane = *lanes_[device];
+  Submitter& submitter = *submitters_[device];
+  int slot_count = static_cast<int>(lane.slots().size());
+  for (int slot = 0; slot < slot_count; ++slot) {
+    // The first slot loads itself; every slot then prefetches the next, whose buffer was last used by
+    // the slot before this one.
+    SubmitWork upload([&lane, slot, slot_count]() -> Status {
+      if (slot == 0) STAGECOACH_RETURN_IF_ERROR(lane.submit_parameters(0));
+      return slot + 1 < slot_count ? lane.submit_parameters(slot + 1) : Status::ok();
+    });
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(upload));
+    Slot where = lane.slots()[slot];
+    for (int index = 0; index < where.action_count; ++index) {
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await run_action(device, slot, where.first_action + index));
+    }
+  }
+  std::vector<Timepoint> ends;
+  SubmitWork end([&lane, &ends]() -> Status {
+    STAGECOACH_ASSIGN_OR_RETURN(ends, lane.submit_end());
+    return Status::ok();
+  });
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(end));
+  for (Timepoint timepoint : ends) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(timepoint));
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::await_other_backend(const Landing& landing, Device& device) {
+  if (landing.device != nullptr && landing.device->info().backend != device.info().backend) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(landing.timepoint));
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::run_action(int device, int slot, int action) {
+  DeviceLane& lane = *lanes_[device];
+  int m = context_.plan->device_actions[device][action].micro_batch;
+  const Slot& where = lane.slots()[slot];
+  const Stage& stage = context_.plan->stages[where.stage];
+  const StageLayout& layout = context_.layouts[where.stage];
+  bool last = action + 1 == where.first_action + where.action_count;
+
+  Cell& input = cells_->activation(stage.first_layer, m);
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await input.submitted.wait());
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await await_other_backend(input.landing, lane.device()));
+  Landing output_grad;
+  if (stage.kind == ActionKind::kBackward) {
+    Cell& gradient = cells_->gradient(stage.last_layer + 1, m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await gradient.submitted.wait());
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_other_backend(gradient.landing, lane.device()));
+    output_grad = gradient.landing;
+  }
+  if (last && where.round >= 2) {
+    // Two rounds ago's gradients lie in the slots this action will write (P5).
+    for (const StageLayout::GradientPlace& place : layout.gradients) {
+      STAGECOACH_CO_RETURN_IF_ERROR(
+          co_await cells_->added_of(place.block, where.round - 2).wait());
+    }
+  }
+  SubmitWork work([&lane, slot, action, &input, &output_grad] {
+    return lane.submit_action(slot, action, input.landing, output_grad);
+  });
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitters_[device]->run(work));
+
+  auto publish = [](Cell& cell, const Landing& landing) {
+    cell.landing = landing;
+    cell.submitted.set();
+  };
+  for (const StageLayout::Download& download : layout.downloads) {
+    publish(cells_->activation(download.boundary, m), lane.outputs_landing());
+  }
+  if (layout.input_grad.region != Region::kNone) {
+    publish(cells_->gradient(stage.first_layer, m), lane.outputs_landing());
+  }
+  if (last) {
+    for (size_t index = 0; index < layout.gradients.size(); ++index) {
+      const StageLayout::GradientPlace& place = layout.gradients[index];
+      publish(cells_->landing_of(place.block, place.site, where.round),
+              lane.gradient_landings()[index]);
+    }
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::collect_gradients(int block) {
+  int sites = setup_.network->blocks[block].site_count;
+  for (int round = 0; round < context_.plan->rounds; ++round) {
+    for (int site = 0; site < sites; ++site) {
+      Cell& cell = cells_->landing_of(block, site, round);
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await cell.submitted.wait());
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(cell.landing.timepoint));
+    }
+    HostState* state = setup_.host_state;
+    HostWorkCost cost;
+    cost.bytes_touched = state->element_count(block) * 8 * sites;
+    Result<Timepoint> added = setup_.host_worker->submit(
+        "accumulate", cost, [state, block, round](TaskPool& pool) {
+          state->accumulate_round(block, round, pool);
+          return Status::ok();
+        });
+    if (!added.is_ok()) co_return added.status();
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*added));
+    cells_->added_of(block, round).set();
+  }
+  co_return Status::ok();
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,194 @@
+#include "scheduler/stage_memory.h"
+
+#include <algorithm>
+
+#include "memory/arena.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// Hands out aligned offsets inside one region.
+class RegionSizer {
+ public:
+  explicit RegionSizer(Region region) : region_(region) {}
+  Place take(ByteCount size) {
+    Place place{region_, used_, size};
+    used_ += Arena::padded(size);
+    return place;
+  }
+  ByteCount used() const { return used_; }
+
+ private:
+  Region region_;
+  ByteCount used_ = 0;
+};
+
+void place_parameters(const Network& network, const Stage& stage, StageLayout& layout) {
+  RegionSizer region(Region::kNone);
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    for (const BlockUse& use : network.layers[layer]->uses()) {
+      bool known = false;
+      for (const StageLayout::BlockPlace& block : layout.blocks) known = known || block.block == use.block;
+      if (known) continue;
+      Place place = region.take(network.block_bytes(use.block, network.dtype));
+      layout.blocks.push_back({use.block, place.offset, place.size});
+    }
+  }
+  layout.parameter_bytes = region.used();
+}
+
+void place_gradients(const Network& network, const Stage& stage, StageLayout& layout) {
+  if (stage.kind == ActionKind::kForward) return;
+  RegionSizer sums(Region::kNone);
+  RegionSizer rounded(Region::kNone);
+  bool rounds = network.dtype != DType::kF32;
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    std::span<const BlockUse> uses = network.layers[layer]->uses();
+    for (size_t use = 0; use < uses.size(); ++use) {
+      StageLayout::GradientPlace gradient;
+      gradient.layer = layer;
+      gradient.use = static_cast<int>(use);
+      gradient.block = uses[use].block;
+      gradient.site = uses[use].site;
+      Place sum = sums.take(network.block_bytes(uses[use].block, DType::kF32));
+      gradient.offset = sum.offset;
+      gradient.size = sum.size;
+      if (rounds) {
+        Place copy = rounded.take(network.block_bytes(uses[use].block, network.dtype));
+        gradient.rounded_offset = copy.offset;
+        gradient.rounded_size = copy.size;
+      }
+      layout.gradients.push_back(gradient);
+    }
+  }
+  layout.gradient_bytes = sums.used();
+  layout.rounded_bytes = rounded.used();
+}
+
+ByteCount largest_inner_boundary(const Network& network, const Stage& stage,
+                                 const MicroBatchShape& shape) {
+  ByteCount largest = 0;
+  for (int layer = stage.first_layer; layer < stage.last_layer; ++layer) {
+    largest = std::max(largest, network.layers[layer]->output().size_bytes(shape));
+  }
+  return largest;
+}
+
+/// Outputs of a forward stage: sent home where a stage starts, else in one of two buffers in turn.
+void place_forward(const Network& network, const Stage& stage, const std::vector<bool>& starts,
+                   const MicroBatchShape& shape, RegionSizer& out, RegionSizer& work,
+                   StageLayout& layout) {
+  ByteCount inner = largest_inner_boundary(network, stage, shape);
+  Place turns[2] = {work.take(inner), work.take(inner)};
+  ByteCount workspace = 0;
+  int layer_count = static_cast<int>(network.layers.size());
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    StageLayout::LayerPlaces places;
+    ByteCount size = network.layers[layer]->output().size_bytes(shape);
+    int boundary = layer + 1;
+    if (boundary == layer_count) {
+      places.output = layout.loss = out.take(size);
+    } else if (starts[boundary]) {
+      places.output = out.take(size);
+      layout.downloads.push_back({boundary, places.output});
+    } else {
+      places.output = turns[layer % 2];
+      places.output.size = size;
+    }
+    workspace = std::max(workspace, network.layers[layer]->memory(shape).forward_workspace_bytes);
+    layout.layers.push_back(places);
+  }
+  layout.workspace = work.take(workspace);
+}
+
+/// Outputs and saved tensors of all layers of a backward or fused stage stay until their backward.
+void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                    RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout) {
+  ByteCount inner = largest_inner_boundary(network, stage, shape);
+  Place turns[2] = {work.take(inner), work.take(inner)};
+  ByteCount workspace = 0;
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    StageLayout::LayerPlaces places;
+    LayerMemory memory = network.layers[layer]->memory(shape);
+    ByteCount size = network.layers[layer]->output().size_bytes(shape);
+    if (layer < stage.last_layer) {
+      places.output = work.take(size);
+      places.output_grad = turns[layer % 2];
+      places.output_grad.size = size;
+    } else if (stage.kind == ActionKind::kForwardBackward) {
+      places.output = layout.loss = out.take(size);
+    } else {
+      places.output_grad = in.take(size);
+    }
+    places.saved = work.take(memory.saved_bytes);
+    workspace = std::max(workspace, memory.backward_workspace_bytes);
+    layout.layers.push_back(places);
+  }
+  layout.workspace = work.take(workspace);
+  if (stage.first_layer > 0) {
+    layout.input_grad = out.take(network.layers[stage.first_layer]->input().size_bytes(shape));
+  }
+}
+
+void grow(DeviceMemoryNeed& need, const StageLayout& layout) {
+  need.parameter_bytes = std::max(need.parameter_bytes, layout.parameter_bytes);
+  need.gradient_bytes = std::max(need.gradient_bytes, layout.gradient_bytes);
+  need.rounded_bytes = std::max(need.rounded_bytes, layout.rounded_bytes);
+  need.in_bytes = std::max(need.in_bytes, layout.in_bytes);
+  need.out_bytes = std::max(need.out_bytes, layout.out_bytes);
+  need.work_bytes = std::max(need.work_bytes, layout.work_bytes);
+}
+
+}  // namespace
+
+ByteCount DeviceMemoryNeed::total() const {
+  auto padded = [](ByteCount size) { return Arena::padded(size); };
+  return 2 * (padded(parameter_bytes) + padded(rounded_bytes) + padded(in_bytes) + padded(out_bytes)) +
+         gradient_buffers() * padded(gradient_bytes) + padded(work_bytes);
+}
+
+std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count) {
+  std::vector<bool> starts(layer_count + 1, false);
+  for (const Stage& stage : stages) starts[stage.first_layer] = true;
+  return starts;
+}
+
+StageLayout layout_stage(const Network& network, const Stage& stage, const std::vector<bool>& starts,
+                         const MicroBatchShape& shape) {
+  StageLayout layout;
+  RegionSizer in(Region::kIn), out(Region::kOut), work(Region::kWork);
+  place_parameters(network, stage, layout);
+  place_gradients(network, stage, layout);
+  layout.input = in.take(network.layers[stage.first_layer]->input().size_bytes(shape));
+  if (network.layers[stage.last_layer]->needs_labels()) {
+    layout.labels = in.take(network.label.size_bytes(shape));
+  }
+  if (stage.kind == ActionKind::kForward) {
+    place_forward(network, stage, starts, shape, out, work, layout);
+  } else {
+    place_backward(network, stage, shape, in, out, work, layout);
+  }
+  layout.in_bytes = in.used();
+  layout.out_bytes = out.used();
+  layout.work_bytes = work.used();
+  return layout;
+}
+
+DeviceMemoryNeed device_memory_need(const Network& network, const std::vector<Stage>& stages,
+                                    const MicroBatchShape& shape) {
+  DeviceMemoryNeed need;
+  need.rounds_gradients = network.dtype != DType::kF32;
+  std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
+  for (const Stage& stage : stages) grow(need, layout_stage(network, stage, starts, shape));
+  return need;
+}
+
+DeviceMemoryNeed stage_memory_need(const Network& network, const StageLayout& layout) {
+  DeviceMemoryNeed need;
+  need.rounds_gradients = network.dtype != DType::kF32;
+  grow(need, layout);
+  return need;
+}
+
+}  // namespace stagecoach
