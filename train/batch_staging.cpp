@@ -1,0 +1,157 @@
+#include "train/batch_staging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int32_t kIgnoredLabel = -1;
+
+float element_as_float(const std::byte* data, DType dtype, int64_t index) {
+  switch (dtype) {
+    case DType::kBF16: return to_float(reinterpret_cast<const BFloat16*>(data)[index]);
+    case DType::kF16: return to_float(reinterpret_cast<const Float16*>(data)[index]);
+    default: return reinterpret_cast<const float*>(data)[index];
+  }
+}
+
+/// Copies `count` elements, rounding fp32 into a 16-bit target where the network asks for it.
+void convert_into(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
+                  int64_t count) {
+  if (source_dtype == target_dtype) {
+    std::memcpy(target, source, static_cast<size_t>(count * dtype_size_bytes(source_dtype)));
+    return;
+  }
+  const float* values = reinterpret_cast<const float*>(source);
+  for (int64_t i = 0; i < count; ++i) {
+    if (target_dtype == DType::kBF16) {
+      reinterpret_cast<BFloat16*>(target)[i] = to_bfloat16(values[i]);
+    } else {
+      reinterpret_cast<Float16*>(target)[i] = to_float16(values[i]);
+    }
+  }
+}
+
+bool convertible(DType source, DType target) {
+  return source == target ||
+         (source == DType::kF32 && (target == DType::kBF16 || target == DType::kF16));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_device,
+                                                           const Network& network,
+                                                           const MicroBatchShape& shape,
+                                                           int micro_batches) {
+  std::unique_ptr<BatchStaging> staging(new BatchStaging);
+  staging->shape_ = shape;
+  staging->micro_batches_ = micro_batches;
+  staging->input_ = network.layers.front()->input();
+  staging->label_ = network.label;
+  staging->output_ = network.layers.back()->output();
+  ByteCount each = Arena::padded(staging->input_.size_bytes(shape)) +
+                   Arena::padded(staging->label_.size_bytes(shape)) +
+                   Arena::padded(staging->output_.size_bytes(shape));
+  STAGECOACH_ASSIGN_OR_RETURN(staging->arena_,
+                              Arena::create_pinned(pinning_device, each * micro_batches, "batch"));
+  for (int m = 0; m < micro_batches; ++m) {
+    staging->inputs_.push_back(staging->arena_->take(staging->input_.size_bytes(shape)));
+    staging->outputs_.push_back(staging->arena_->take(staging->output_.size_bytes(shape)));
+    if (staging->label_.columns > 0) {
+      staging->labels_.push_back(staging->arena_->take(staging->label_.size_bytes(shape)));
+    }
+  }
+  return staging;
+}
+
+Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
+                             bool allow_short, uint32_t filler, std::vector<BufferView>& targets) {
+  int64_t sequences = source.shape[0];
+  int64_t per_sequence = shape_.sequence * info.columns;
+  if (source.data == nullptr || sequences < 1 || sequences > batch() ||
+      (!allow_short && sequences != batch()) ||
+      source.shape.element_count() != sequences * per_sequence) {
+    return invalid_argument(fmt::format(
+        "{} hold {} elements in {} sequences; expected {} sequences of {} elements", what,
+        source.shape.element_count(), sequences, batch(), per_sequence));
+  }
+  if (!convertible(source.dtype, info.dtype)) {
+    return invalid_argument(fmt::format("{} are {}; this network takes {}", what,
+                                        dtype_name(source.dtype), dtype_name(info.dtype)));
+  }
+  const std::byte* bytes = static_cast<const std::byte*>(source.data);
+  for (int64_t m = 0; m < micro_batches_; ++m) {
+    int64_t first = m * shape_.sequences;
+    int64_t here = std::clamp<int64_t>(sequences - first, 0, shape_.sequences);
+    std::byte* target = targets[m].host_data();
+    convert_into(bytes + first * per_sequence * dtype_size_bytes(source.dtype), source.dtype, target,
+                 info.dtype, here * per_sequence);
+    // A short batch is filled up with 32-bit fillers: token 0, or a label that is ignored.
+    ByteCount used = here * per_sequence * dtype_size_bytes(info.dtype);
+    for (ByteCount offset = used; offset + 4 <= targets[m].size; offset += 4) {
+      std::memcpy(target + offset, &filler, 4);
+    }
+  }
+  return Status::ok();
+}
+
+Result<int64_t> BatchStaging::load(const HostTensor& inputs, const HostTensor& labels,
+                                   bool allow_short) {
+  if (label_.columns == 0) return failed_precondition("this network ends without a loss");
+  bool integer_labels = label_.dtype == DType::kI32;
+  bool may_be_short = allow_short && integer_labels;
+  STAGECOACH_RETURN_IF_ERROR(copy_in(inputs, input_, "inputs", may_be_short, 0, inputs_));
+  STAGECOACH_RETURN_IF_ERROR(copy_in(labels, label_, "labels", may_be_short,
+                                     static_cast<uint32_t>(kIgnoredLabel), labels_));
+  if (inputs.shape[0] != labels.shape[0]) {
+    return invalid_argument(fmt::format("{} sequences of inputs but {} of labels", inputs.shape[0],
+                                        labels.shape[0]));
+  }
+  if (!integer_labels) return batch() * shape_.sequence;
+  int64_t targets = 0;
+  const int32_t* values = static_cast<const int32_t*>(labels.data);
+  for (int64_t i = 0; i < labels.shape.element_count(); ++i) targets += values[i] != kIgnoredLabel;
+  if (targets == 0) return invalid_argument("every label of the batch is ignored (-1)");
+  return targets;
+}
+
+Status BatchStaging::load_inputs(const HostTensor& inputs) {
+  for (const BufferView& label : labels_) {
+    std::memset(label.host_data(), 0xff, static_cast<size_t>(label.size));
+  }
+  return copy_in(inputs, input_, "inputs", true, 0, inputs_);
+}
+
+void BatchStaging::fill_views(PassInput& pass) const {
+  pass.inputs = inputs_;
+  pass.labels = labels_;
+  pass.losses = outputs_;
+}
+
+double BatchStaging::sum_of_losses() const {
+  double sum = 0;
+  for (const BufferView& output : outputs_) {
+    const float* rows = reinterpret_cast<const float*>(output.host_data());
+    for (int64_t row = 0; row < shape_.rows(); ++row) sum += rows[row];
+  }
+  return sum;
+}
+
+std::vector<float> BatchStaging::outputs(int64_t sequences) const {
+  int64_t per_sequence = shape_.sequence * output_.columns;
+  std::vector<float> values(static_cast<size_t>(sequences * per_sequence));
+  for (int64_t s = 0; s < sequences; ++s) {
+    const std::byte* data = outputs_[s / shape_.sequences].host_data();
+    int64_t first = (s % shape_.sequences) * per_sequence;
+    for (int64_t i = 0; i < per_sequence; ++i) {
+      values[s * per_sequence + i] = element_as_float(data, output_.dtype, first + i);
+    }
+  }
+  return values;
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/status.h"
+#include "memory/arena.h"
+#include "scheduler/device_lane.h"
+#include "scheduler/network.h"
+#include "train/host_tensor.h"
+
+namespace stagecoach {
+
+/// Pinned memory for one batch, cut into micro-batches: inputs and labels on their way in, outputs of
+/// the last layer on their way out.
+/// Thread rule: one thread at a time, never while a pass runs.
+class BatchStaging {
+ public:
+  static Result<std::unique_ptr<BatchStaging>> create(Device& pinning_device, const Network& network,
+                                                      const MicroBatchShape& shape, int micro_batches);
+
+  /// Copies a batch in and returns the number of targets (labels that are not -1; all rows when labels
+  /// are real numbers). With `allow_short`, a batch of fewer sequences is filled up with ignored labels.
+  /// Errors: invalid argument for shapes, dtypes, or no target at all.
+  Result<int64_t> load(const HostTensor& inputs, const HostTensor& labels, bool allow_short);
+  /// The same without labels, for inference; fewer sequences are always allowed.
+  Status load_inputs(const HostTensor& inputs);
+
+  void fill_views(PassInput& pass) const;
+  /// Sum of the last layer's rows, in order, in fp64: the sum of losses.
+  double sum_of_losses() const;
+  /// Rows of the first `sequences` sequences of the last layer's output.
+  std::vector<float> outputs(int64_t sequences) const;
+
+ private:
+  BatchStaging() = default;
+  Status copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
+                 bool allow_short, uint32_t filler, std::vector<BufferView>& targets);
+  int64_t batch() const { return shape_.sequences * micro_batches_; }
+
+  MicroBatchShape shape_;
+  int64_t micro_batches_ = 0;
+  BoundaryInfo input_, label_, output_;
+  std::optional<Arena> arena_;
+  std::vector<BufferView> inputs_, labels_, outputs_;
+};
+
+}  // namespace stagecoach

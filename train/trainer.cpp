@@ -1,0 +1,452 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/clock.h"
+#include "core/digest.h"
+#include "core/random.h"
+#include "core/settings.h"
+#include "core/task_pool.h"
+#include "hal/host_worker.h"
+#include "memory/activation_store.h"
+#include "memory/host_state.h"
+#include "scheduler/planner.h"
+#include "scheduler/stage_executor.h"
+#include "train/batch_staging.h"
+#include "train/optimizer.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// Random numbers of initial weights never meet those of dropout.
+constexpr uint32_t kInitializerIteration = 0xffffffffu;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
+  return values[middle];
+}
+
+uint64_t name_hash(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+bool ends_with_any(const std::string& name, const std::vector<std::string>& suffixes) {
+  return std::any_of(suffixes.begin(), suffixes.end(),
+                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+}
+
+Status check_options(const TrainerOptions& options, size_t devices) {
+  if (devices == 0) return invalid_argument("training needs at least one device");
+  if (options.schedule != "roundpipe" && options.schedule != "single") {
+    return invalid_argument(fmt::format(
+        "schedule '{}' is not one that trains in this version; use roundpipe or single", options.schedule));
+  }
+  if (options.schedule == "single" && devices != 1) {
+    return invalid_argument(
+        fmt::format("schedule single uses one device; {} were given: name one or use roundpipe", devices));
+  }
+  if (options.dispatch != "rotation" && options.dispatch != "static") {
+    return invalid_argument(
+        fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
+  }
+  if (options.update != "barrier") {
+    return invalid_argument(fmt::format(
+        "update mode '{}' is not in this version yet; use barrier", options.update));
+  }
+  if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 || options.rounds < 1) {
+    return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");
+  }
+  if (options.batch % options.micro_batches != 0) {
+    return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches", options.batch,
+                                        options.micro_batches));
+  }
+  if (options.micro_batches % options.rounds != 0) {
+    return invalid_argument(fmt::format("{} micro-batches are not divisible by {} rounds",
+                                        options.micro_batches, options.rounds));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(Network made, std::vector<Device*> used, TrainerOptions chosen, int threads)
+      : network(std::move(made)),
+        devices(std::move(used)),
+        options(std::move(chosen)),
+        pool(TaskPool::create(threads)),
+        worker("host", *pool) {}
+
+  Status build();
+  Status build_plans(std::vector<ByteCount> free_bytes, PlannedRun& planned);
+  Status build_memory(const PlannedRun& planned);
+  Result<IterationReport> run_pass(const Plan& plan, PassInput& pass);
+  Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
+  Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
+  void update_block(int block, const AdamWStep& common, double learning_rate);
+
+  Network network;
+  std::vector<Device*> devices;
+  TrainerOptions options;
+  std::unique_ptr<TaskPool> pool;
+  MicroBatchShape shape;
+  std::vector<Plan> training_plans;  ///< one for each device the rotation may start at
+  Plan inference_plan;
+  std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
+  std::unique_ptr<HostState> state;
+  std::optional<ActivationStore> store;
+  std::unique_ptr<BatchStaging> staging;
+  Trace trace;
+  // The worker's jobs and the executor's streams use what is above, so they go first.
+  HostWorker worker;
+  std::unique_ptr<StageExecutor> executor;
+
+  int64_t iteration = 0;
+  int64_t next_slot = 0;  ///< the rotation continues across iterations
+  bool gradients_pending = false;
+  int64_t pass_ns = 0;
+  std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
+  ByteCount bytes_up = 0, bytes_down = 0;
+};
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Trainer::~Trainer() = default;
+
+Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<Device*> devices,
+                                                 TrainerOptions options) {
+  STAGECOACH_RETURN_IF_ERROR(check_options(options, devices.size()));
+  STAGECOACH_RETURN_IF_ERROR(network.validate());
+  STAGECOACH_ASSIGN_OR_RETURN(Settings settings, read_settings());
+  int threads = options.host_threads > 0 ? options.host_threads : settings.threads;
+  if (threads <= 0) threads = usable_thread_count();
+  auto impl = std::make_unique<Impl>(std::move(network), std::move(devices), std::move(options), threads);
+  STAGECOACH_RETURN_IF_ERROR(impl->build());
+  return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
+}
+
+Status Trainer::Impl::build() {
+  shape = MicroBatchShape{options.batch / options.micro_batches, options.sequence};
+  std::vector<ByteCount> free_bytes;
+  for (Device* device : devices) {
+    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
+    free_bytes.push_back(usage.total_bytes - usage.used_bytes);
+  }
+  PlannedRun planned;
+  STAGECOACH_RETURN_IF_ERROR(build_plans(std::move(free_bytes), planned));
+  STAGECOACH_RETURN_IF_ERROR(build_memory(planned));
+  for (const ParameterBlock& block : network.blocks) {
+    std::vector<ParameterGroup> of_block;
+    for (const ParameterInfo& parameter : block.parameters) {
+      of_block.push_back({1.0, parameter.decay ? options.weight_decay : 0.0});
+    }
+    groups.push_back(std::move(of_block));
+  }
+  if (options.trace) {
+    int host = static_cast<int>(devices.size());
+    for (int d = 0; d < host; ++d) {
+      trace.name_process(d, devices[d]->id());
+      for (int lane = 0; lane < kLaneCount; ++lane) {
+        trace.name_track(d, lane, lane_name(static_cast<LaneKind>(lane)));
+      }
+    }
+    trace.name_process(host, "host");
+    trace.name_track(host, 0, "optimizer");
+    worker.set_trace(&trace, host, 0);
+  }
+  return Status::ok();
+}
+
+Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun& planned) {
+  int device_count = static_cast<int>(devices.size());
+  int micro_batches = static_cast<int>(options.micro_batches);
+  int rounds = static_cast<int>(options.rounds);
+  PlanRequest request;
+  for (Device* device : devices) request.devices.push_back(device->info());
+  request.free_bytes = std::move(free_bytes);
+  request.shape = shape;
+  request.micro_batches = micro_batches;
+  request.rounds = rounds;
+  request.max_stage_layers = static_cast<int>(options.max_stage_layers);
+  request.dispatch = options.dispatch == "static" ? Dispatch::kStatic : Dispatch::kRotation;
+  STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
+  int layer_count = static_cast<int>(network.layers.size());
+  for (int start = 0; start < device_count; ++start) {
+    training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count, micro_batches,
+                                                 rounds, start, request.dispatch));
+    STAGECOACH_RETURN_IF_ERROR(validate_plan(training_plans.back(), layer_count, false));
+  }
+  inference_plan = make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0,
+                                       request.dispatch);
+  return validate_plan(inference_plan, layer_count, true);
+}
+
+Status Trainer::Impl::build_memory(const PlannedRun& planned) {
+  Device& pinning = *devices[0];
+  std::vector<BlockLayout> blocks;
+  for (const ParameterBlock& block : network.blocks) {
+    blocks.push_back({block.name, block.element_count, block.site_count});
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(state, HostState::create(pinning, std::move(blocks), network.dtype,
+                                                       static_cast<int>(options.rounds)));
+  int layer_count = static_cast<int>(network.layers.size());
+  std::vector<bool> training = stage_starts(planned.training_stages, layer_count);
+  std::vector<bool> inference = stage_starts(planned.inference_stages, layer_count);
+  std::vector<ByteCount> boundary_bytes(layer_count + 1, 0);
+  for (int boundary = 1; boundary < layer_count; ++boundary) {
+    if (!training[boundary] && !inference[boundary]) continue;
+    boundary_bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(store, ActivationStore::create(pinning, boundary_bytes,
+                                                             static_cast<int>(options.micro_batches)));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      staging, BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+  StageExecutorSetup setup;
+  setup.network = &network;
+  setup.devices = devices;
+  setup.host_state = state.get();
+  setup.store = &*store;
+  setup.host_worker = &worker;
+  setup.shape = shape;
+  setup.arena_bytes = planned.arena_bytes;
+  setup.timeout_ns = options.timeout_ns;
+  STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
+  return Status::ok();
+}
+
+Result<IterationReport> Trainer::Impl::run_pass(const Plan& plan, PassInput& pass) {
+  pass.iteration = static_cast<uint32_t>(iteration);
+  pass.seed = options.seed;
+  staging->fill_views(pass);
+  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report,
+                              executor->run(plan, pass, options.trace ? &trace : nullptr));
+  bytes_up += report.bytes_up;
+  bytes_down += report.bytes_down;
+  return report;
+}
+
+Result<StepLoss> Trainer::Impl::pass_loss(const PassInput& pass, int64_t targets, double bubble) {
+  StepLoss loss;
+  loss.targets = targets;
+  loss.bubble = bubble;
+  loss.loss = staging->sum_of_losses() / static_cast<double>(targets);
+  if (!std::isfinite(loss.loss)) {
+    return data_loss(fmt::format("the loss of iteration {} is {}", iteration, loss.loss));
+  }
+  return loss;
+}
+
+Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostTensor& labels,
+                                           const LossOptions& loss) {
+  Impl& impl = *impl_;
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, false));
+  if (impl.gradients_pending) STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients());
+  int64_t start_ns = RealClock::instance().now_ns();
+  PassInput pass;
+  pass.loss_scale =
+      static_cast<float>(1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
+  size_t device_count = impl.devices.size();
+  const Plan& plan = impl.training_plans[static_cast<size_t>(impl.next_slot) % device_count];
+  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
+  impl.next_slot += static_cast<int64_t>(plan.stages.size()) * plan.rounds;
+  impl.gradients_pending = true;
+  impl.pass_ns += RealClock::instance().now_ns() - start_ns;
+  impl.controller_fractions.push_back(report.controller_fraction);
+  impl.simulated_bubbles.push_back(report.bubble_simulated);
+  return impl.pass_loss(pass, targets, report.bubble);
+}
+
+Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels) {
+  Impl& impl = *impl_;
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, true));
+  PassInput pass;
+  pass.inference = true;
+  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(impl.inference_plan, pass));
+  return impl.pass_loss(pass, targets, report.bubble);
+}
+
+Result<std::vector<float>> Trainer::forward(const HostTensor& inputs) {
+  Impl& impl = *impl_;
+  STAGECOACH_RETURN_IF_ERROR(impl.staging->load_inputs(inputs));
+  PassInput pass;
+  pass.inference = true;
+  STAGECOACH_RETURN_IF_FAILED(impl.run_pass(impl.inference_plan, pass));
+  return impl.staging->outputs(inputs.shape[0]);
+}
+
+Status Trainer::Impl::run_on_host(Label label, HostWorkCost cost, HostWorker::Job job) {
+  STAGECOACH_ASSIGN_OR_RETURN(Timepoint done, worker.submit(label, cost, std::move(job)));
+  return wait_until_reached(done);
+}
+
+void Trainer::Impl::update_block(int block, const AdamWStep& common, double learning_rate) {
+  const ParameterBlock& info = network.blocks[block];
+  for (size_t index = 0; index < info.parameters.size(); ++index) {
+    const ParameterInfo& parameter = info.parameters[index];
+    const ParameterGroup& group = groups[block][index];
+    AdamWStep step = common;
+    step.learning_rate = static_cast<float>(learning_rate * group.learning_rate_scale);
+    step.weight_decay = static_cast<float>(group.weight_decay);
+    int64_t offset = parameter.offset;
+    adamw_update(state->parameters(block) + offset, state->first_moment(block) + offset,
+                 state->second_moment(block) + offset, state->gradients(block) + offset,
+                 parameter.shape.element_count(), step, *pool);
+  }
+  state->publish(block, *pool);
+}
+
+Result<StepUpdate> Trainer::step(double learning_rate) {
+  Impl& impl = *impl_;
+  if (!impl.gradients_pending) {
+    return failed_precondition("step() needs a forward_backward() before it");
+  }
+  int64_t start_ns = RealClock::instance().now_ns();
+  double sum = 0;
+  HostWorkCost norm_cost, update_cost;
+  for (int block = 0; block < impl.state->block_count(); ++block) {
+    norm_cost.bytes_touched += impl.state->element_count(block) * 4;
+    update_cost.bytes_touched += impl.state->element_count(block) * 28;
+  }
+  STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("norm", norm_cost, [&](TaskPool& pool) {
+    for (int block = 0; block < impl.state->block_count(); ++block) {
+      sum += sum_of_squares(impl.state->gradients(block), impl.state->element_count(block), pool);
+    }
+    return Status::ok();
+  }));
+  StepUpdate update;
+  update.gradient_norm = std::sqrt(sum);
+  if (!std::isfinite(update.gradient_norm)) {
+    return data_loss(fmt::format("the gradient norm of iteration {} is {}", impl.iteration,
+                                 update.gradient_norm));
+  }
+  AdamWStep common;
+  common.beta1 = static_cast<float>(impl.options.beta1);
+  common.beta2 = static_cast<float>(impl.options.beta2);
+  common.epsilon = static_cast<float>(impl.options.epsilon);
+  common.step = impl.iteration + 1;
+  double clip = impl.options.clip_norm;
+  if (clip > 0 && update.gradient_norm > clip) {
+    common.gradient_scale = static_cast<float>(clip / update.gradient_norm);
+  }
+  STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("update", update_cost, [&](TaskPool&) {
+    for (int block = 0; block < impl.state->block_count(); ++block) {
+      impl.update_block(block, common, learning_rate);
+    }
+    return Status::ok();
+  }));
+  impl.state->clear_gradients();
+  impl.gradients_pending = false;
+  ++impl.iteration;
+  double step_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
+  impl.exposed_fractions.push_back(step_ns / (step_ns + static_cast<double>(impl.pass_ns)));
+  impl.pass_ns = 0;
+  return update;
+}
+
+Status Trainer::synchronize() {
+  STAGECOACH_RETURN_IF_ERROR(impl_->worker.status());
+  return wait_until_reached(impl_->worker.last_submitted());
+}
+
+const Network& Trainer::network() const { return impl_->network; }
+float* Trainer::block_parameters(int block) { return impl_->state->parameters(block); }
+float* Trainer::block_first_moment(int block) { return impl_->state->first_moment(block); }
+float* Trainer::block_second_moment(int block) { return impl_->state->second_moment(block); }
+int64_t Trainer::iteration() const { return impl_->iteration; }
+void Trainer::set_iteration(int64_t iteration) { impl_->iteration = iteration; }
+const Plan& Trainer::plan() const { return impl_->training_plans[0]; }
+const Trace& Trainer::trace() const { return impl_->trace; }
+
+void Trainer::parameters_changed() {
+  for (int block = 0; block < impl_->state->block_count(); ++block) {
+    impl_->state->publish(block, *impl_->pool);
+  }
+}
+
+void Trainer::initialize_parameters() {
+  for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
+    for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
+      float* data = block_parameters(static_cast<int>(block)) + parameter.offset;
+      int64_t count = parameter.shape.element_count();
+      const Initializer& initializer = parameter.initializer;
+      if (initializer.kind != Initializer::Kind::kNormal) {
+        std::fill_n(data, count, initializer.kind == Initializer::Kind::kOnes ? 1.0f : 0.0f);
+        continue;
+      }
+      uint64_t hash = name_hash(parameter.name);
+      RandomKey key{impl_->options.seed, kInitializerIteration, static_cast<uint32_t>(hash),
+                    static_cast<uint32_t>(hash >> 32), 0};
+      constexpr int64_t kTile = 4096;
+      impl_->pool->parallel_for((count + kTile - 1) / kTile, [&](int64_t tile) {
+        for (int64_t i = tile * kTile; i < std::min(count, (tile + 1) * kTile); ++i) {
+          double value = random_normal(key, static_cast<uint64_t>(i));
+          data[i] = static_cast<float>(initializer.standard_deviation * value);
+        }
+      });
+    }
+  }
+  parameters_changed();
+}
+
+Status Trainer::set_parameter_group(const std::vector<std::string>& name_suffixes,
+                                    ParameterGroup group) {
+  bool matched = false;
+  for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
+    const std::vector<ParameterInfo>& parameters = impl_->network.blocks[block].parameters;
+    for (size_t index = 0; index < parameters.size(); ++index) {
+      if (!ends_with_any(parameters[index].name, name_suffixes)) continue;
+      impl_->groups[block][index] = group;
+      matched = true;
+    }
+  }
+  if (!matched) return invalid_argument("no parameter's name ends with any of the given suffixes");
+  return Status::ok();
+}
+
+TrainerReport Trainer::report() const {
+  const Impl& impl = *impl_;
+  TrainerReport report;
+  report.schedule = impl.options.schedule;
+  report.update = impl.options.update;
+  report.controller_fraction = median(impl.controller_fractions);
+  report.update_exposed_fraction = median(impl.exposed_fractions);
+  report.bubble_simulated = median(impl.simulated_bubbles);
+  int64_t busy_ns = 0, overrun_ns = 0;
+  for (Device* device : impl.devices) {
+    report.devices.push_back(device->id());
+    Result<MemoryUsage> usage = device->memory_usage();
+    report.device_peak_bytes.push_back(usage.is_ok() ? usage->peak_bytes : 0);
+    DeviceCounters counters = device->counters();
+    busy_ns += counters.compute_busy_ns;
+    overrun_ns += counters.overrun_ns;
+  }
+  if (busy_ns > 0) report.overrun = static_cast<double>(overrun_ns) / static_cast<double>(busy_ns);
+  report.state_bytes = impl.state->total_bytes();
+  report.host_state_bytes_per_parameter =
+      static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
+  report.bytes_up = impl.bytes_up;
+  report.bytes_down = impl.bytes_down;
+  return report;
+}
+
+std::string Trainer::weights_sha256() const {
+  Sha256 digest;
+  for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
+    const float* data = impl_->state->parameters(static_cast<int>(block));
+    for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
+      digest.update(data + parameter.offset,
+                    parameter.shape.element_count() * static_cast<ByteCount>(sizeof(float)));
+    }
+  }
+  return digest.hex();
+}
+
+}  // namespace stagecoach
