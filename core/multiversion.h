@@ -23,5 +23,5 @@
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #endif
 
-/// For those helpers: inlined always, whatever the optimiser thinks.
-#define STAGECOACH_ALWAYS_INLINE [[gnu::always_inline]] inline
+/// For those helpers: inlined always, whatever the optimiser thinks. Pass vectors by reference.
+#define STAGECOACH_ALWAYS_INLINE __attribute__((always_inline)) inline
