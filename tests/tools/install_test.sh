@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: install_test.sh SOURCE_FOLDER BUILD_FOLDER
-# Installs the build into a folder of its own, builds examples/find_package against it and runs both.
+# Installs the build into a folder of its own, builds examples/find_package against it, runs both.
 set -euo pipefail
 source_folder=$1
 build_folder=$2
