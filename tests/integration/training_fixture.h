@@ -1,0 +1,96 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/register_backends.h"
+#include "model/gpt2.h"
+#include "train/trainer.h"
+
+namespace stagecoach::testing {
+
+/// A GPT-2 small enough to train in milliseconds and large enough for several stages.
+inline Gpt2Config tiny_gpt2() {
+  Gpt2Config config;
+  config.vocab_size = 61;
+  config.n_positions = 16;
+  config.n_embd = 32;
+  config.n_layer = 4;
+  config.n_head = 2;
+  config.n_inner = 64;
+  return config;
+}
+
+/// One training run on synthetic tokens, for comparing runs.
+struct TinyRun {
+  std::string devices = "cpu:1";
+  Gpt2Config model = tiny_gpt2();
+  DType dtype = DType::kF32;
+  TrainerOptions options;
+  int iterations = 3;
+  uint64_t data_seed = 7;
+
+  TinyRun() {
+    options.batch = 8;
+    options.sequence = 16;
+    options.micro_batches = 4;
+    options.timeout_ns = 30'000'000'000;
+  }
+};
+
+/// What came of it.
+struct TinyResult {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<double> bubbles;
+  std::string weights_sha256;
+  TrainerReport report;
+  Plan plan;
+};
+
+/// Token `index` of the synthetic data: a fixed pattern that a model can learn.
+inline int32_t synthetic_token(uint64_t seed, int64_t index, int64_t vocabulary) {
+  RandomKey key{seed, 1, 2, 3, 4};
+  uint32_t noise = random_word(key, static_cast<uint64_t>(index));
+  return static_cast<int32_t>(noise % 4 == 0 ? noise / 4 % vocabulary : index * 7 % vocabulary);
+}
+
+/// Opens devices, trains, and reports. Devices outlive the trainer.
+inline Result<TinyResult> train_tiny(const TinyRun& run) {
+  BackendRegistry registry = built_in_backends();
+  STAGECOACH_ASSIGN_OR_RETURN(auto devices, registry.open_devices(run.devices));
+  std::vector<Device*> pointers;
+  for (const auto& device : devices) pointers.push_back(device.get());
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(run.model, Gpt2Head::kLoss, run.dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(auto trainer,
+                              Trainer::create(std::move(network), pointers, run.options));
+  trainer->initialize_parameters();
+  TinyResult result;
+  int64_t count = run.options.batch * run.options.sequence;
+  std::vector<int32_t> inputs(count), labels(count);
+  for (int iteration = 0; iteration < run.iterations; ++iteration) {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t position = iteration * count + i;
+      inputs[i] = synthetic_token(run.data_seed, position, run.model.vocab_size);
+      labels[i] = synthetic_token(run.data_seed, position + 1, run.model.vocab_size);
+    }
+    Shape shape{run.options.batch, run.options.sequence};
+    STAGECOACH_ASSIGN_OR_RETURN(StepLoss loss, trainer->forward_backward(
+                                                   HostTensor::of(inputs, shape),
+                                                   HostTensor::of(labels, shape)));
+    STAGECOACH_ASSIGN_OR_RETURN(StepUpdate update, trainer->step(3e-3));
+    result.losses.push_back(loss.loss);
+    result.bubbles.push_back(loss.bubble);
+    result.norms.push_back(update.gradient_norm);
+  }
+  STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
+  result.weights_sha256 = trainer->weights_sha256();
+  result.report = trainer->report();
+  result.plan = trainer->plan();
+  return result;
+}
+
+}  // namespace stagecoach::testing
