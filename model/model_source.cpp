@@ -1,0 +1,104 @@
+#include "model/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "core/file.h"
+
+namespace stagecoach {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Status read_config(const std::string& path, ModelSource& source) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, path));
+  source.config = parsed.config;
+  source.defaulted = std::move(parsed.defaulted);
+  source.ignored = std::move(parsed.ignored);
+  return Status::ok();
+}
+
+/// Whether `model` looks like the name of a repository on the Hugging Face hub.
+bool is_hub_name(const std::string& model) {
+  size_t slash = model.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == model.size()) return false;
+  if (model.find('/', slash + 1) != std::string::npos || model.front() == '.') return false;
+  return std::all_of(model.begin(), model.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
+Result<ModelSource> resolve_folder(const fs::path& folder, ModelSource source) {
+  fs::path config = folder / "config.json";
+  if (!is_there(config)) {
+    return not_found(fmt::format("'{}' has no config.json: it is not a Hugging Face model folder",
+                                 folder.string()));
+  }
+  STAGECOACH_RETURN_IF_ERROR(read_config(config.string(), source));
+  if (is_there(folder / "model.safetensors.index.json")) {
+    return unimplemented(
+        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
+                    "several files yet; save them as one model.safetensors",
+                    folder.string()));
+  }
+  if (is_there(folder / "model.safetensors")) {
+    source.weights_folder = folder.string();
+    return source;
+  }
+  for (const char* other :
+       {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
+    if (!is_there(folder / other)) continue;
+    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
+                                     folder.string(), other));
+  }
+  return source;
+}
+
+}  // namespace
+
+Result<ModelSource> resolve_model(const std::string& model) {
+  if (model.empty()) return invalid_argument("the model's name is empty");
+  ModelSource source;
+  source.name = model;
+  std::error_code ignored;
+  if (fs::is_directory(model, ignored)) return resolve_folder(model, std::move(source));
+  if (is_there(model)) {
+    STAGECOACH_RETURN_IF_ERROR(read_config(model, source));
+    return source;
+  }
+  if (is_hub_name(model)) {
+    return not_found(fmt::format(
+        "there is no folder '{}' here, and nothing is downloaded by itself: run `huggingface-cli "
+        "download {} --local-dir {}` and give that folder",
+        model, model, model.substr(model.find('/') + 1)));
+  }
+  if (model.find('/') != std::string::npos) {
+    return not_found(fmt::format("'{}' does not exist", model));
+  }
+  Result<Gpt2Config> preset = gpt2_preset(model);
+  if (!preset.is_ok()) {
+    if (is_model_preset(model)) return preset.status();
+    return not_found(fmt::format("'{}' is neither a folder nor a config.json, and {}", model,
+                                 preset.status().message()));
+  }
+  source.config = *preset;
+  return source;
+}
+
+Status check_has_weights(const ModelSource& source) {
+  if (!source.weights_folder.empty()) return Status::ok();
+  return failed_precondition(
+      fmt::format("model '{}' has no weights (model.safetensors); set model.init = \"random\" to "
+                  "start without",
+                  source.name));
+}
+
+}  // namespace stagecoach
