@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace stagecoach {
@@ -18,6 +19,7 @@ class Label {
     std::memcpy(text_, text.data(), text.size());
   }
   Label(const char* text) : Label(std::string_view(text)) {}
+  Label(const std::string& text) : Label(std::string_view(text)) {}
 
   std::string_view view() const { return {text_, size_}; }
 

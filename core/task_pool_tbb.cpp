@@ -1,4 +1,5 @@
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -7,6 +8,9 @@
 namespace stagecoach {
 
 namespace {
+
+/// More threads than any pool asks for (see settings: STAGECOACH_THREADS).
+constexpr size_t kMaxWorkers = 1024;
 
 class TbbTaskPool final : public TaskPool {
  public:
@@ -39,6 +43,9 @@ class TbbTaskPool final : public TaskPool {
 }  // namespace
 
 std::unique_ptr<TaskPool> TaskPool::create(int thread_count) {
+  // oneTBB would cap every arena at the number of cores and complain; the pool's own size is the
+  // cap.
+  static tbb::global_control uncapped(tbb::global_control::max_allowed_parallelism, kMaxWorkers);
   return std::make_unique<TbbTaskPool>(thread_count < 1 ? 1 : thread_count);
 }
 
