@@ -30,7 +30,8 @@ struct BufferView {
 
 /// Memory with one owner. Remembers the last use by each timeline; destruction is deferred by the
 /// device until all of those have passed (hal_contract.md, L2).
-/// Thread rule: `note_use` and `uses_reached` from any thread; the bytes follow the ordering clauses.
+/// Thread rule: `note_use` and `uses_reached` from any thread; the bytes follow the ordering
+/// clauses.
 class Buffer {
  public:
   /// `address` is the backend's own pointer or handle for the first byte.
@@ -55,7 +56,8 @@ class Buffer {
 
   /// Notes that the work named by `timepoint` touches this buffer. Streams call it at submit.
   void note_use(Timepoint timepoint);
-  /// Whether all noted uses have been reached or will never run because their stream failed.
+  /// Whether all noted uses have been reached or will never run because their stream failed (and
+  /// then also that the operation it failed in has let go of this memory).
   bool uses_reached();
   /// Blocks until `uses_reached`.
   void wait_for_uses();
@@ -66,6 +68,9 @@ class Buffer {
   uintptr_t address_;
   ByteCount size_;
   Label label_;
+  /// A use not yet settled, or none; drops those that are. Asks outside the lock.
+  Timepoint first_open_use();
+
   std::mutex mutex_;
   std::vector<Timepoint> last_uses_;  // one entry a timeline; bounded by the streams that exist
 };

@@ -2,6 +2,9 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/status.h"
@@ -73,7 +76,13 @@ class Device {
   virtual DeviceCounters do_counters() = 0;
   virtual Status do_synchronize() = 0;
 
+  /// Asks once more after freeing retired buffers when `allocate_once` finds too little.
+  template <typename Function>
+  Allocation allocate_with_retry(ByteCount size, Label label, std::string_view verb,
+                                 Function&& allocate_once);
+
   DeviceInfo info_;
+  std::mutex collect_mutex_;  // one collector at a time, so that "exhausted" is never premature
   std::mutex retired_mutex_;
   std::vector<Buffer*> retired_;
 };

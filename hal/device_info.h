@@ -35,6 +35,7 @@ struct DeviceCounters {
   int64_t bytes_down = 0;
   int64_t compute_busy_ns = 0;  ///< time kernels occupied the device
   int64_t overrun_ns = 0;       ///< part of it beyond what pacing asked for; 0 on real hardware
+  int64_t copy_overrun_ns = 0;  ///< the same for copies, which `compute_busy_ns` does not hold
 };
 
 }  // namespace stagecoach

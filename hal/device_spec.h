@@ -16,6 +16,9 @@ struct DeviceSpec {
   /// Options in brackets: name -> values; an item without '=' continues the previous list.
   std::map<std::string, std::vector<std::string>> options;
   std::string text;  ///< as written, for messages
+  /// Number of devices of the same backend opened by earlier elements; the first device of this
+  /// element gets that index. Filled in by BackendRegistry.
+  int first_index = 0;
 };
 
 /// Splits a --devices string into its elements. Knows the syntax only: backends check names and

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 #include "core/status.h"
 #include "hal/timepoint.h"
@@ -20,17 +21,20 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   Device& device() const { return device_; }
-  bool is_recorded() const { return !recorded_.is_none(); }
+  bool is_recorded() const { return !timepoint().is_none(); }
   /// Where it was last recorded; none before the first record.
-  Timepoint timepoint() const { return recorded_; }
+  Timepoint timepoint() const {
+    std::lock_guard lock(mutex_);
+    return recorded_;
+  }
 
   /// Whether the mark has been passed. Asking an event never recorded is a failed precondition; a
   /// failed stream's status is returned.
   Result<bool> query() const;
   /// Blocks until the mark has been passed.
   Status synchronize() const;
-  /// When the mark was passed, on RealClock, in nanoseconds (backends with their own clock convert).
-  /// Only for events created with `timing`, after the mark has been passed.
+  /// When the mark was passed, on RealClock, in nanoseconds (backends with their own clock
+  /// convert). Only for events created with `timing`, after the mark has been passed.
   Result<int64_t> timestamp_ns() const;
 
  private:
@@ -39,7 +43,13 @@ class Event {
   virtual Status do_synchronize() const = 0;
   virtual Result<int64_t> do_timestamp_ns() const = 0;
 
+  void set_recorded(Timepoint timepoint) {
+    std::lock_guard lock(mutex_);
+    recorded_ = timepoint;
+  }
+
   Device& device_;
+  mutable std::mutex mutex_;
   Timepoint recorded_;
 };
 

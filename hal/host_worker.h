@@ -1,8 +1,8 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,6 +11,7 @@
 #include "core/label.h"
 #include "core/task_pool.h"
 #include "core/trace.h"
+#include "hal/ring_queue.h"
 #include "hal/timeline.h"
 
 namespace stagecoach {
@@ -33,8 +34,8 @@ class HostWorker : public Timeline {
   using Job = std::function<Status(TaskPool&)>;
   /// Queues `job`. A job that fails makes the worker fail: jobs behind it are dropped.
   Result<Timepoint> submit(Label label, HostWorkCost cost, Job job);
-  /// As `submit`, but the job starts only when `after`, of any timeline, is reached; a failure there
-  /// becomes this worker's failure.
+  /// As `submit`, but the job starts only when `after`, of any timeline, is reached; a failure
+  /// there becomes this worker's failure.
   Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost, Job job);
 
   /// Jobs that finish from now on are added to `trace` as slices of (process, track).
@@ -42,6 +43,7 @@ class HostWorker : public Timeline {
 
   Result<bool> reached(uint64_t sequence) override;
   Status wait_until_reached(uint64_t sequence) override;
+  bool settled(uint64_t sequence) override;
   Status status() const override;
   Timepoint last_submitted() const;
   /// Makes `status` the worker's failure unless it has one; queued jobs are dropped.
@@ -49,27 +51,32 @@ class HostWorker : public Timeline {
 
  private:
   struct Entry {
-    uint64_t sequence;
+    uint64_t sequence = 0;
     Timepoint after;
     Label label;
     HostWorkCost cost;
     Job job;
   };
-  void work(std::stop_token stop);
+  void work();
   void run_entry(Entry& entry);
+  void trace_entry(const Entry& entry, int64_t start_ns);
+  /// Keeps the first failure, drops what is queued and wakes everyone.
+  void fail(const Status& status);
 
   TaskPool& pool_;
   mutable std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::condition_variable_any done_;
-  std::deque<Entry> queue_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  RingQueue<Entry> queue_;
   Status failure_;
+  bool stopping_ = false;
+  uint64_t running_ = 0;  // sequence of the job being run, 0 = none
   uint64_t submitted_ = 0;
   uint64_t completed_ = 0;
   Trace* trace_ = nullptr;
   int trace_process_ = 0;
   int trace_track_ = 0;
-  std::jthread thread_;  // last: joined before the rest is destroyed
+  std::thread thread_;
 };
 
 }  // namespace stagecoach

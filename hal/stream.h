@@ -1,10 +1,10 @@
 #pragma once
 
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/label.h"
@@ -12,6 +12,7 @@
 #include "hal/copy.h"
 #include "hal/event.h"
 #include "hal/executable.h"
+#include "hal/ring_queue.h"
 #include "hal/timeline.h"
 
 namespace stagecoach {
@@ -26,6 +27,8 @@ struct OpCall;
 /// Thread rule: any thread; submits from several threads are serialised by the stream.
 class Stream : public Timeline {
  public:
+  ~Stream() override;
+
   Device& device() const { return device_; }
 
   Result<Timepoint> copy(const CopyRequest& request);
@@ -48,6 +51,7 @@ class Stream : public Timeline {
   Timepoint last_submitted() const;
   Result<bool> reached(uint64_t sequence) override;
   Status wait_until_reached(uint64_t sequence) override;
+  bool settled(uint64_t sequence) override;
   Status status() const override;
   /// Blocks until everything submitted is done; the stream's failure if it has one.
   Status synchronize();
@@ -58,13 +62,14 @@ class Stream : public Timeline {
 
  protected:
   Stream(Device& device, std::string name);
-  ~Stream() override;
-  /// For derived destructors: releases pooled events while the backend's part still exists.
+  /// For derived destructors, once the work is done or dropped: waits for those who are asking
+  /// about this stream and releases pooled events while the backend's part still exists.
   void release_events();
+  /// For `do_…`: the number of the operation being submitted.
+  uint64_t submitting_sequence() const { return submitted_; }
 
  private:
   friend class Ops;
-  using Submit = std::function<Status()>;
 
   virtual Status do_copy(const CopyRequest& request) = 0;
   virtual Status do_fill(const FillRequest& request) = 0;
@@ -74,35 +79,69 @@ class Stream : public Timeline {
   virtual Status do_synchronize() = 0;
   /// Drops queued work and completes its events with `status`.
   virtual void do_abandon(const Status& status) = 0;
+  /// A failure of earlier work that the backend has noticed by itself, or ok. Cheap.
+  virtual Status do_failure() const { return Status::ok(); }
+  /// After a failure: whether the operation that was running has let go of its memory.
+  virtual bool do_is_idle() { return true; }
 
-  struct Mark {
-    uint64_t sequence;
+  /// An event of the stream's own pool. `waiters` block on it outside the lock, so it is recycled
+  /// only when they have left.
+  struct PooledEvent {
     std::unique_ptr<Event> event;
+    int waiters = 0;
+    bool is_done = false;
+  };
+  struct Mark {
+    uint64_t sequence = 0;
+    PooledEvent* pooled = nullptr;
   };
   struct Pending {
-    uint64_t sequence;
-    const char* verb;
+    uint64_t sequence = 0;
+    std::string_view verb;
     Label label;
   };
 
   /// Runs one backend submit under the lock: refuses when failed, numbers it, remembers a failure.
+  /// `verb` is static text. `function` returns Status; it is not stored. Callers note the use of
+  /// buffers afterwards, outside the lock.
   template <typename Function>
-  Result<Timepoint> submit(const char* verb, const Label& label, Function&& function);
-  Status fail_locked(const Status& status, const char* verb, const Label& label);
+  Result<Timepoint> submit(std::string_view verb, const Label& label, Function&& function) {
+    using Plain = std::remove_reference_t<Function>;
+    auto call = [](void* context) -> Status { return (*static_cast<Plain*>(context))(); };
+    return submit_erased(verb, label, call, const_cast<void*>(static_cast<const void*>(&function)));
+  }
+  Result<Timepoint> submit_erased(std::string_view verb, const Label& label,
+                                  Status (*function)(void*), void* context);
+  /// Keeps `status` as the failure unless there is one; returns the stream's failure.
+  Status fail_locked(const Status& status, std::string_view verb, const Label& label,
+                     uint64_t sequence);
+  /// The same where the failing operation is not known exactly: the oldest not known to be done.
+  void fail_at_oldest_locked(const Status& status);
+  /// Takes over a failure that the backend has noticed by itself.
+  void notice_failure_locked();
+  /// The site of a refused request: no sequence, since none was given.
+  Status refuse(const Status& status, std::string_view verb, const Label& label) const;
   Status mark_locked();
-  /// The event of the first mark at or after `sequence`; made at the tail when there is none.
-  Result<Event*> event_reaching_locked(uint64_t sequence);
+  /// The event of the first mark at or after `sequence`, held for the caller, who passes it to
+  /// `release_waiter`; made at the tail when there is none.
+  Result<PooledEvent*> hold_event_reaching(uint64_t sequence);
+  void release_waiter(PooledEvent* pooled);
   Result<bool> reached_locked(uint64_t sequence);
+  Result<Timepoint> wait_for_stream(Stream& source, Timepoint timepoint);
+  Status check_sequence(uint64_t sequence) const;
   void poll_locked();
+  void complete_locked(uint64_t sequence);
 
   Device& device_;
   mutable std::recursive_mutex mutex_;
   Status failure_;
   uint64_t submitted_ = 0;
   uint64_t completed_ = 0;
-  std::deque<Mark> marks_;
-  std::vector<std::unique_ptr<Event>> free_events_;
-  std::deque<Pending> pending_;
+  uint64_t marked_ = 0;
+  RingQueue<Mark> marks_;
+  std::vector<std::unique_ptr<PooledEvent>> all_events_;
+  std::vector<PooledEvent*> free_events_;
+  RingQueue<Pending> pending_;
 };
 
 /// How to create a stream.

@@ -1,0 +1,119 @@
+#include "backends/cpu/cpu_device.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "backends/cpu/cpu_event.h"
+#include "backends/cpu/cpu_executable.h"
+#include "backends/cpu/cpu_stream.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int kCopyEngines = 2;  // one a direction
+
+class CpuDeviceBuffer final : public Buffer {
+ public:
+  CpuDeviceBuffer(CpuDevice& owner, std::byte* data, ByteCount size, Label label)
+      : Buffer(owner, MemoryKind::kDevice, reinterpret_cast<uintptr_t>(data), size, label),
+        memory_(owner.state().memory) {}
+  ~CpuDeviceBuffer() override {
+    memory_.release(reinterpret_cast<std::byte*>(device_address()), size());
+  }
+
+ private:
+  CpuMemory& memory_;
+};
+
+class CpuPinnedBuffer final : public Buffer {
+ public:
+  CpuPinnedBuffer(CpuDevice& owner, std::byte* data, ByteCount size, Label label)
+      : Buffer(owner, MemoryKind::kHostPinned, reinterpret_cast<uintptr_t>(data), size, label) {}
+  ~CpuPinnedBuffer() override { std::free(host_data()); }
+};
+
+DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
+  const CpuPacing& pacing = options.pacing;
+  DeviceInfo info;
+  info.id = fmt::format("cpu:{}", index);
+  info.backend = "cpu";
+  info.name = fmt::format("CPU device {}", index);
+  if (pacing.flop_per_s > 0) {
+    info.name += fmt::format(" (paced {:g} GFLOP/s)", pacing.flop_per_s * pacing.speed / 1e9);
+  } else if (pacing.is_paced()) {
+    info.name += " (paced)";
+  }
+  info.index = index;
+  info.memory_bytes = options.memory_bytes;
+  info.copy_engines = kCopyEngines;
+  info.is_real_hardware = false;
+  info.speed = pacing.speed;
+  return info;
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(int index, const CpuDeviceOptions& options, std::shared_ptr<TaskPool> pool)
+    : Device(make_info(index, options)),
+      state_(options.memory_bytes, options.pacing, std::move(pool)) {}
+
+CpuDevice::~CpuDevice() {
+  drain_retired();
+}
+
+Result<std::unique_ptr<Stream>> CpuDevice::do_create_stream(const StreamOptions& options) {
+  return std::unique_ptr<Stream>(std::make_unique<CpuStream>(*this, options));
+}
+
+Result<std::unique_ptr<Event>> CpuDevice::do_create_event(const EventOptions& options) {
+  return std::unique_ptr<Event>(std::make_unique<CpuEvent>(*this, options));
+}
+
+Allocation CpuDevice::do_allocate(ByteCount size, Label label) {
+  std::byte* data = state_.memory.allocate(size);
+  if (data == nullptr) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
+  return Allocation{
+      AllocationOutcome::kOk, BufferHandle(new CpuDeviceBuffer(*this, data, size, label)), {}};
+}
+
+Allocation CpuDevice::do_allocate_pinned(ByteCount size, Label label) {
+  std::byte* data = allocate_aligned(size);
+  if (data == nullptr) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
+  return Allocation{
+      AllocationOutcome::kOk, BufferHandle(new CpuPinnedBuffer(*this, data, size, label)), {}};
+}
+
+Result<BufferHandle> CpuDevice::do_register_host(void* data, ByteCount size, Label label) {
+  // The host's own threads are the copy engines, so there is nothing to lock in place.
+  return BufferHandle(new Buffer(*this, MemoryKind::kHostRegistered,
+                                 reinterpret_cast<uintptr_t>(data), size, label));
+}
+
+Result<std::unique_ptr<Executable>> CpuDevice::do_load_executable(const ExecutableImage& image) {
+  return load_cpu_executable(image);
+}
+
+Status CpuDevice::do_enable_peer(Device&) {
+  return Status::ok();  // one address space: every CPU device reaches every other
+}
+
+Result<MemoryUsage> CpuDevice::do_memory_usage() {
+  return state_.memory.usage();
+}
+
+DeviceCounters CpuDevice::do_counters() {
+  const CpuCounters& counters = state_.counters;
+  return DeviceCounters{counters.kernels,        counters.copies,          counters.bytes_up,
+                        counters.bytes_down,     counters.compute_busy_ns, counters.overrun_ns,
+                        counters.copy_overrun_ns};
+}
+
+Status CpuDevice::do_synchronize() {
+  state_.in_flight.wait_for_none();
+  std::lock_guard lock(state_.streams_mutex);
+  for (CpuStream* stream : state_.streams) STAGECOACH_RETURN_IF_ERROR(stream->worker_failure());
+  return Status::ok();
+}
+
+}  // namespace stagecoach
