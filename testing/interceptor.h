@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "core/bytes.h"
+#include "core/label.h"
+#include "core/status.h"
+
+namespace stagecoach {
+
+/// Names of the verbs that are not operations of the Ops table (those are `op_kind_name`).
+namespace verbs {
+inline constexpr std::string_view kCopy = "copy";
+inline constexpr std::string_view kFill = "fill";
+inline constexpr std::string_view kLaunch = "launch";
+inline constexpr std::string_view kRecord = "record";
+inline constexpr std::string_view kWait = "wait";
+/// Of a device, a stream or an event.
+inline constexpr std::string_view kSynchronize = "synchronize";
+inline constexpr std::string_view kQueryEvent = "query_event";
+inline constexpr std::string_view kTimestampEvent = "timestamp_event";
+inline constexpr std::string_view kCreateStream = "create_stream";
+inline constexpr std::string_view kCreateEvent = "create_event";
+inline constexpr std::string_view kAllocate = "allocate";
+inline constexpr std::string_view kAllocatePinned = "allocate_pinned";
+inline constexpr std::string_view kRegisterHost = "register_host";
+inline constexpr std::string_view kLoadExecutable = "load_executable";
+inline constexpr std::string_view kEnablePeer = "enable_peer";
+inline constexpr std::string_view kMemoryUsage = "memory_usage";
+}  // namespace verbs
+
+/// One call of a verb on a decorated object, as an interceptor sees it. The views are valid only
+/// during the call.
+struct Call {
+  std::string_view verb;
+  int device_index = 0;      ///< DeviceInfo::index
+  std::string_view device;   ///< "cpu:1"
+  std::string_view stream;   ///< "compute", a second one of that name "compute#2"; empty when none
+  Label label;               ///< the caller's; for verbs without one, of the work they speak about
+  ByteCount size_bytes = 0;  ///< of the copy, fill or allocation, or of all operands; else 0
+};
+
+/// What a decorated object shall do with a call.
+struct Action {
+  enum class Kind : uint8_t {
+    kForward,         ///< hand it to the inner object
+    kRefuse,          ///< answer `status`; the inner object hears nothing
+    kFailLater,       ///< accept; the stream fails with `status` when the work would have run
+    kNeverCompletes,  ///< accept; the work, and all that is behind it or waits for it, never ends
+    kExhaust,         ///< an allocation answers kExhausted
+    kCorrupt,         ///< forward, then damage what the work wrote
+  };
+  Kind kind = Kind::kForward;
+  Status status;         ///< for kRefuse and kFailLater
+  int64_t delay_ns = 0;  ///< the calling thread sleeps this long first
+};
+
+/// What a decorated backend asks around every verb. kForward, kRefuse and a delay fit every verb;
+/// kFailLater and kNeverCompletes only work submitted to a stream, kCorrupt only work that writes,
+/// kExhaust only allocations.
+/// Thread rule: called from any thread, often under a stream's lock: must not call the devices.
+class Interceptor {
+ public:
+  virtual ~Interceptor() = default;
+
+  /// Before the call; decides what becomes of it.
+  virtual Action before(const Call& call) = 0;
+  /// After the call, with what the caller is told. Exhaustion reads as resource exhausted.
+  virtual void after(const Call& call, const Status& outcome) = 0;
+};
+
+/// Asks `interceptor` and sleeps the delay it wants.
+Action begin_call(Interceptor& interceptor, const Call& call);
+
+/// The whole of a verb without a stream: asks, then forwards or refuses, then tells the outcome.
+/// `T` is a Status or a Result.
+template <typename T, typename Forward>
+T intercept(Interceptor& interceptor, const Call& call, Forward&& forward) {
+  Action action = begin_call(interceptor, call);
+  STAGECOACH_CHECK(action.kind == Action::Kind::kForward || action.kind == Action::Kind::kRefuse);
+  T answer = action.kind == Action::Kind::kRefuse ? T(action.status) : forward();
+  if constexpr (std::is_same_v<T, Status>) {
+    interceptor.after(call, answer);
+  } else {
+    interceptor.after(call, answer.status());
+  }
+  return answer;
+}
+
+}  // namespace stagecoach
