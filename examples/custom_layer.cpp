@@ -2,9 +2,9 @@
 //
 //   custom_layer [devices]        for example: custom_layer cpu:3
 //
-// The network learns y = sin(3x) from samples. Its layers are chains of segments: a linear map into two
-// halves, a gate (the segment defined here) that multiplies them, a linear map back, and at the end the
-// squared error. The runtime derives recompute, stages and transfers from that.
+// The network learns y = sin(3x) from samples. Its layers are chains of segments: a linear map into
+// two halves, a gate (the segment defined here) that multiplies them, a linear map back, and at the
+// end the squared error. The runtime derives recompute, stages and transfers from that.
 
 #include <cmath>
 #include <cstdio>
@@ -20,9 +20,9 @@ using namespace stagecoach;
 
 namespace {
 
-constexpr int64_t kWidth = 16;    // columns between layers
-constexpr int64_t kHidden = 64;   // columns of each half
-constexpr int64_t kBatch = 32;    // sequences of kSequence samples
+constexpr int64_t kWidth = 16;   // columns between layers
+constexpr int64_t kHidden = 64;  // columns of each half
+constexpr int64_t kBatch = 32;   // sequences of kSequence samples
 constexpr int64_t kSequence = 8;
 constexpr int kLayers = 3;
 
@@ -42,17 +42,18 @@ class GateSegment final : public Segment {
   }
   Status forward(SegmentRun& run) const override {
     STAGECOACH_RETURN_IF_FAILED(run.ops().multiply(
-        run.stream(), {run.activation(out_), run.activation(value_), run.activation(gate_), false, "gate"}));
+        run.stream(),
+        {run.activation(out_), run.activation(value_), run.activation(gate_), false, "gate"}));
     return Status::ok();
   }
   Status backward_input(SegmentRun& run) const override {
     TensorView out_grad = run.gradient(out_);
-    STAGECOACH_RETURN_IF_FAILED(run.ops().multiply(
-        run.stream(), {run.gradient(value_), out_grad, run.activation(gate_),
-                       run.gradient_accumulates(value_), "gate.value"}));
-    STAGECOACH_RETURN_IF_FAILED(run.ops().multiply(
-        run.stream(), {run.gradient(gate_), out_grad, run.activation(value_),
-                       run.gradient_accumulates(gate_), "gate.gate"}));
+    STAGECOACH_RETURN_IF_FAILED(
+        run.ops().multiply(run.stream(), {run.gradient(value_), out_grad, run.activation(gate_),
+                                          run.gradient_accumulates(value_), "gate.value"}));
+    STAGECOACH_RETURN_IF_FAILED(
+        run.ops().multiply(run.stream(), {run.gradient(gate_), out_grad, run.activation(value_),
+                                          run.gradient_accumulates(gate_), "gate.gate"}));
     return Status::ok();
   }
 
@@ -90,9 +91,12 @@ Result<Network> make_network() {
     spec.name = name;
     spec.uses = {{index, 0}};
     spec.needs_labels = last;
+    spec.label = network.label;
     spec.input_has_gradient = !first;
-    spec.activations = {{"in", DType::kF32, in_columns}, {"value", DType::kF32, kHidden},
-                        {"gate", DType::kF32, kHidden},  {"gated", DType::kF32, kHidden},
+    spec.activations = {{"in", DType::kF32, in_columns},
+                        {"value", DType::kF32, kHidden},
+                        {"gate", DType::kF32, kHidden},
+                        {"gated", DType::kF32, kHidden},
                         {"out", DType::kF32, out_columns}};
     spec.segments.push_back(linear(block, name + ".value", 0, 1, in_columns, kHidden));
     spec.segments.push_back(linear(block, name + ".gate", 0, 2, in_columns, kHidden));
@@ -135,9 +139,9 @@ Status train(const std::string& device_text) {
       labels[i] = std::sin(3 * inputs[i]);
     }
     Shape shape{kBatch, kSequence};
-    STAGECOACH_ASSIGN_OR_RETURN(StepLoss loss,
-                                trainer->forward_backward(HostTensor::of(inputs, shape),
-                                                          HostTensor::of(labels, shape)));
+    STAGECOACH_ASSIGN_OR_RETURN(
+        StepLoss loss,
+        trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
     STAGECOACH_RETURN_IF_FAILED(trainer->step(3e-3));
     if (iteration == 0) first = loss.loss;
     last = loss.loss;

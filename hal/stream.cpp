@@ -36,8 +36,12 @@ Status Stream::refuse(const Status& status, std::string_view verb, const Label& 
 Status Stream::fail_locked(const Status& status, std::string_view verb, const Label& label,
                            uint64_t sequence) {
   if (!failure_.is_ok()) return failure_;
-  failure_ = status.with_site(
-      FailureSite{device_.id(), name(), std::string(verb), std::string(label.view()), sequence});
+  // A failure that flowed in from elsewhere keeps its site whole, whatever that left empty.
+  failure_ = status;
+  if (status.site().device.empty()) {
+    failure_ = status.with_site(
+        FailureSite{device_.id(), name(), std::string(verb), std::string(label.view()), sequence});
+  }
   // What is queued will never count as reached, so it must not run either.
   do_abandon(failure_);
   return failure_;
@@ -54,8 +58,8 @@ void Stream::notice_failure_locked() {
   if (!noticed.is_ok()) fail_at_oldest_locked(noticed);
 }
 
-Result<Timepoint> Stream::submit_erased(std::string_view verb, const Label& label,
-                                        Status (*function)(void*), void* context) {
+Result<Timepoint> Stream::submit_erased(Pending operation, Status (*function)(void*),
+                                        void* context) {
   std::lock_guard lock(mutex_);
   notice_failure_locked();
   if (!failure_.is_ok()) return failure_;
@@ -66,11 +70,12 @@ Result<Timepoint> Stream::submit_erased(std::string_view verb, const Label& labe
     bool refused = status.code() == StatusCode::kInvalidArgument ||
                    status.code() == StatusCode::kFailedPrecondition ||
                    status.code() == StatusCode::kUnimplemented;
-    if (!refused) return fail_locked(status, verb, label, submitted_);
+    if (!refused) return fail_locked(status, operation.verb, operation.label, submitted_);
     --submitted_;  // nothing was queued: the stream is as it was
-    return refuse(status, verb, label);
+    return refuse(status, operation.verb, operation.label);
   }
-  pending_.push_back(Pending{submitted_, verb, label});
+  operation.sequence = submitted_;
+  pending_.push_back(operation);
   if (submitted_ - std::max(marked_, completed_) >= kMarkInterval) {
     STAGECOACH_RETURN_IF_ERROR(mark_locked());
     poll_locked();
@@ -135,7 +140,8 @@ Result<Timepoint> Stream::wait(const Event& event) {
                       device_.id(), event.device().id())),
                   "wait", {});
   }
-  return submit("wait", {}, [&] { return do_wait(event); });
+  return submit(
+      "wait", {}, [&] { return do_wait(event); }, event.timepoint());
 }
 
 Result<Timepoint> Stream::wait(Timepoint timepoint) {
@@ -162,13 +168,17 @@ Result<Timepoint> Stream::wait_for_stream(Stream& source, Timepoint timepoint) {
   if (!valid.is_ok()) return refuse(valid, "wait", Label(source.name()));
   // The two streams are locked one after the other: each may be waiting for the other's past.
   Result<PooledEvent*> held = source.hold_event_reaching(timepoint.sequence);
-  auto result = submit("wait", Label(source.name()), [&]() -> Status {
-    // Fails at once, not only when the wait would run, and with the status of the first failure.
-    if (!held.is_ok()) {
-      return fail_locked(held.status(), "wait", Label(source.name()), submitted_);
-    }
-    return held.value() == nullptr ? Status::ok() : do_wait(*held.value()->event);
-  });
+  auto result = submit(
+      "wait", Label(source.name()),
+      [&]() -> Status {
+        // Fails at once, not only when the wait would run, and with the status of the first
+        // failure.
+        if (!held.is_ok()) {
+          return fail_locked(held.status(), "wait", Label(source.name()), submitted_);
+        }
+        return held.value() == nullptr ? Status::ok() : do_wait(*held.value()->event);
+      },
+      timepoint);
   if (held.is_ok() && held.value() != nullptr) source.release_waiter(held.value());
   return result;
 }
@@ -319,13 +329,30 @@ void Stream::abandon(const Status& status) {
   fail_at_oldest_locked(status);
 }
 
-std::string Stream::describe_oldest_pending() {
+uint64_t Stream::completed_sequence() {
   std::lock_guard lock(mutex_);
   poll_locked();
-  if (pending_.empty()) return "nothing";
-  const Pending& oldest = pending_.front();
-  return fmt::format("{} '{}' (sequence {} of stream '{}' on {})", oldest.verb, oldest.label.view(),
-                     oldest.sequence, name(), device_.id());
+  return completed_;
+}
+
+Stream::Pending Stream::oldest_pending() {
+  uint64_t after = completed_sequence();
+  while (true) {
+    Pending oldest;
+    {
+      std::lock_guard lock(mutex_);
+      for (size_t index = 0; index < pending_.size(); ++index) {
+        if (pending_[index].sequence <= after) continue;
+        oldest = pending_[index];
+        break;
+      }
+    }
+    if (oldest.sequence == 0 || oldest.verb != "wait") return oldest;
+    // Asked outside the lock: the awaited stream may be asking about this one.
+    Result<bool> over = stagecoach::reached(oldest.awaited);
+    if (over.is_ok() && !*over) return oldest;
+    after = oldest.sequence;
+  }
 }
 
 }  // namespace stagecoach

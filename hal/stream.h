@@ -57,8 +57,18 @@ class Stream : public Timeline {
   Status synchronize();
   /// Makes `status` the stream's failure unless it has one: queued work is dropped, waiters wake.
   void abandon(const Status& status);
-  /// The oldest submission not known to be done, for "what is it stuck on" messages.
-  std::string describe_oldest_pending();
+  /// The last operation known to be done, after looking once. Never blocks.
+  uint64_t completed_sequence();
+  /// What the stream is at, for messages about a hang.
+  struct Pending {
+    uint64_t sequence = 0;  ///< 0: nothing is pending
+    std::string_view verb;
+    Label label;
+    Timepoint awaited;  ///< of a wait: what for
+  };
+  /// The oldest operation not known to be done, passing over waits that are over. A "wait" as the
+  /// answer means that this stream is held up by another.
+  Pending oldest_pending();
 
  protected:
   Stream(Device& device, std::string name);
@@ -95,23 +105,19 @@ class Stream : public Timeline {
     uint64_t sequence = 0;
     PooledEvent* pooled = nullptr;
   };
-  struct Pending {
-    uint64_t sequence = 0;
-    std::string_view verb;
-    Label label;
-  };
 
   /// Runs one backend submit under the lock: refuses when failed, numbers it, remembers a failure.
   /// `verb` is static text. `function` returns Status; it is not stored. Callers note the use of
   /// buffers afterwards, outside the lock.
   template <typename Function>
-  Result<Timepoint> submit(std::string_view verb, const Label& label, Function&& function) {
+  Result<Timepoint> submit(std::string_view verb, const Label& label, Function&& function,
+                           Timepoint awaited = {}) {
     using Plain = std::remove_reference_t<Function>;
     auto call = [](void* context) -> Status { return (*static_cast<Plain*>(context))(); };
-    return submit_erased(verb, label, call, const_cast<void*>(static_cast<const void*>(&function)));
+    return submit_erased(Pending{0, verb, label, awaited}, call,
+                         const_cast<void*>(static_cast<const void*>(&function)));
   }
-  Result<Timepoint> submit_erased(std::string_view verb, const Label& label,
-                                  Status (*function)(void*), void* context);
+  Result<Timepoint> submit_erased(Pending operation, Status (*function)(void*), void* context);
   /// Keeps `status` as the failure unless there is one; returns the stream's failure.
   Status fail_locked(const Status& status, std::string_view verb, const Label& label,
                      uint64_t sequence);

@@ -14,7 +14,8 @@ Result<Arena> Arena::create_on_device(Device& device, ByteCount size, Label labe
 Result<Arena> Arena::create_pinned(Device& device, ByteCount size, Label label) {
   size = std::max(size, kAlignment);
   STAGECOACH_ASSIGN_OR_RETURN(
-      BufferHandle buffer, require_buffer(device.allocate_pinned(size, label), device, size, label));
+      BufferHandle buffer,
+      require_buffer(device.allocate_pinned(size, label), device, size, label));
   return Arena(std::move(buffer), size);
 }
 

@@ -91,8 +91,8 @@ Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
     block.layout = std::move(layout);
     state->blocks_.push_back(std::move(block));
   }
-  STAGECOACH_RETURN_IF_ERROR(state->allocate_sums(
-      [](const Block& block) { return !block.slot_is_sum; }, state->sums_));
+  STAGECOACH_RETURN_IF_ERROR(
+      state->allocate_sums([](const Block& block) { return !block.slot_is_sum; }, state->sums_));
   return state;
 }
 
@@ -102,7 +102,8 @@ Status HostState::allocate_sums(bool (*wanted)(const Block&), std::optional<Aren
     if (wanted(block)) bytes += Arena::padded(block.layout.element_count * 4);
   }
   if (bytes == 0) return Status::ok();
-  STAGECOACH_ASSIGN_OR_RETURN(arena, Arena::create_pinned(*pinning_device_, bytes, "gradient sums"));
+  STAGECOACH_ASSIGN_OR_RETURN(arena,
+                              Arena::create_pinned(*pinning_device_, bytes, "gradient sums"));
   total_bytes_ += bytes;
   for (Block& block : blocks_) {
     if (!wanted(block)) continue;

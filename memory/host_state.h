@@ -21,9 +21,9 @@ struct BlockLayout {
 };
 
 /// All training state, in host memory: per block the fp32 optimizer copy with two moments, the
-/// compute copy that devices upload (the same memory when computing in fp32), the fp32 gradient sum,
-/// and pinned slots in which gradients of (site, round) land.
-/// Thread rule: different blocks from different threads; the caller orders accesses to one block.
+/// compute copy that devices upload (the same memory when computing in fp32), the fp32 gradient
+/// sum, and pinned slots in which gradients of (site, round) land. Thread rule: different blocks
+/// from different threads; the caller orders accesses to one block.
 class HostState {
  public:
   /// Pinned memory comes from `pinning_device`. `rounds` > 1 gives every site two landing slots.

@@ -1,18 +1,22 @@
 #include "scheduler/device_lane.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
 const char* lane_name(LaneKind lane) {
   switch (lane) {
-    case LaneKind::kCompute: return "compute";
-    case LaneKind::kActivationUp: return "activation_up";
-    case LaneKind::kActivationDown: return "activation_down";
-    case LaneKind::kParameterUp: return "parameter_up";
-    case LaneKind::kGradientDown: return "gradient_down";
+    case LaneKind::kCompute:
+      return "compute";
+    case LaneKind::kActivationUp:
+      return "activation_up";
+    case LaneKind::kActivationDown:
+      return "activation_down";
+    case LaneKind::kParameterUp:
+      return "parameter_up";
+    case LaneKind::kGradientDown:
+      return "gradient_down";
   }
   return "?";
 }
@@ -44,7 +48,8 @@ Status DeviceLane::begin_pass(const PlanContext& context, const DeviceMemoryNeed
   gradients_[1] = need.gradient_buffers() == 2 ? arena_->take(need.gradient_bytes) : gradients_[0];
   work_ = arena_->take(need.work_bytes);
   // The previous pass has ended, so every buffer is free.
-  for (auto* free : {&parameters_free_, &gradients_free_, &in_free_, &out_free_, &parameters_ready_}) {
+  for (auto* free :
+       {&parameters_free_, &gradients_free_, &in_free_, &out_free_, &parameters_ready_}) {
     *free = {};
   }
   gradient_slots_ = 0;
@@ -56,7 +61,8 @@ Status DeviceLane::begin_pass(const PlanContext& context, const DeviceMemoryNeed
   const std::vector<Action>& actions = context.plan->device_actions[device_index];
   for (size_t index = 0; index < actions.size(); ++index) {
     int round = context.plan->round_of(actions[index].micro_batch);
-    if (slots_.empty() || slots_.back().stage != actions[index].stage || slots_.back().round != round) {
+    if (slots_.empty() || slots_.back().stage != actions[index].stage ||
+        slots_.back().round != round) {
       slots_.push_back(Slot{actions[index].stage, round, static_cast<int>(index), 0});
     }
     ++slots_.back().action_count;
@@ -76,10 +82,14 @@ const Action& DeviceLane::action_at(int index) const {
 
 BufferView DeviceLane::view(const Place& place, int parity) const {
   switch (place.region) {
-    case Region::kNone: return {};
-    case Region::kIn: return in_[parity].slice(place.offset, place.size);
-    case Region::kOut: return out_[parity].slice(place.offset, place.size);
-    case Region::kWork: return work_.slice(place.offset, place.size);
+    case Region::kNone:
+      return {};
+    case Region::kIn:
+      return in_[parity].slice(place.offset, place.size);
+    case Region::kOut:
+      return out_[parity].slice(place.offset, place.size);
+    case Region::kWork:
+      return work_.slice(place.offset, place.size);
   }
   return {};
 }
@@ -94,7 +104,8 @@ Result<int> DeviceLane::stamp(LaneKind lane) {
   return events_used_++;
 }
 
-void DeviceLane::add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end) {
+void DeviceLane::add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start,
+                          int end) {
   LaneSpan span;
   span.lane = lane;
   span.kind = stage_of(slot).kind;
@@ -199,7 +210,8 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   }
   for (const StageLayout::GradientPlace& gradient : layout.gradients) {
     if (gradient.layer != index) continue;
-    gradient_views_[gradient.use] = gradients_[gradient_parity_].slice(gradient.offset, gradient.size);
+    gradient_views_[gradient.use] =
+        gradients_[gradient_parity_].slice(gradient.offset, gradient.size);
   }
   run.parameters = std::span<const BufferView>(parameter_views_.data(), uses.size());
   run.gradients = std::span<const BufferView>(gradient_views_.data(), uses.size());
@@ -223,7 +235,8 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
   for (int offset = stage.last_layer - stage.first_layer; offset >= 0; --offset) {
     bind_layer(layout, offset, slot, action % 2, run);
     int index = stage.first_layer + offset;
-    STAGECOACH_RETURN_IF_ERROR(context_->network->layers[index]->backward(run, BackwardPart::kBoth));
+    STAGECOACH_RETURN_IF_ERROR(
+        context_->network->layers[index]->backward(run, BackwardPart::kBoth));
     // Gradients go home layer by layer as they become final, not as a burst at the end.
     if (last) STAGECOACH_RETURN_IF_ERROR(finish_layer_gradients(layout, slot, index));
   }
@@ -241,9 +254,11 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
     for (const StageLayout::GradientPlace& gradient : layout.gradients) {
       if (gradient.layer != layer) continue;
       int64_t count = gradient.size / dtype_size_bytes(DType::kF32);
-      TensorView sum{gradients_[sum_parity].slice(gradient.offset, gradient.size), DType::kF32, {count}};
+      TensorView sum{
+          gradients_[sum_parity].slice(gradient.offset, gradient.size), DType::kF32, {count}};
       TensorView rounded{rounded_[parity].slice(gradient.rounded_offset, gradient.rounded_size),
-                         state.gradient_dtype(), {count}};
+                         state.gradient_dtype(),
+                         {count}};
       STAGECOACH_RETURN_IF_FAILED(device_.ops().convert(compute, {rounded, sum, "round gradient"}));
     }
   }
@@ -266,7 +281,8 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
   if (bytes > 0) add_span(LaneKind::kGradientDown, -1, slot, bytes, start, end);
   bytes_down_ += bytes;
   for (size_t index = 0; index < layout.gradients.size(); ++index) {
-    if (layout.gradients[index].layer == layer) gradient_landings_[index] = Landing{landed, &device_};
+    if (layout.gradients[index].layer == layer)
+      gradient_landings_[index] = Landing{landed, &device_};
   }
   gradients_free_[parity] = landed;
   return Status::ok();

@@ -19,7 +19,13 @@
 namespace stagecoach {
 
 /// Lanes of a device: one stream each.
-enum class LaneKind : uint8_t { kCompute, kActivationUp, kActivationDown, kParameterUp, kGradientDown };
+enum class LaneKind : uint8_t {
+  kCompute,
+  kActivationUp,
+  kActivationDown,
+  kParameterUp,
+  kGradientDown
+};
 inline constexpr int kLaneCount = 5;
 
 /// "compute", "activation_up", …: stream names, trace tracks.
@@ -45,7 +51,7 @@ struct LaneSpan {
   ByteCount bytes = 0;
   int start_event = 0;  ///< index into the lane's timing events
   int end_event = 0;
-  int action = -1;      ///< index into the device's action list
+  int action = -1;  ///< index into the device's action list
 };
 
 /// Everything of a plan that is the same for all devices.
@@ -75,7 +81,8 @@ struct Slot {
 
 /// One device at work: its streams, its memory, and the submission of slots and actions. Only
 /// enqueues; waits are stream waits.
-/// Thread rule: `submit_*` on the device's submit thread; the rest while nothing is being submitted.
+/// Thread rule: `submit_*` on the device's submit thread; the rest while nothing is being
+/// submitted.
 class DeviceLane {
  public:
   static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes);
@@ -89,8 +96,8 @@ class DeviceLane {
 
   /// Uploads the parameters of slot `slot` into the buffer that slot - 2 used.
   Status submit_parameters(int slot);
-  /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when the
-  /// activation and the gradient it reads are on the host.
+  /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when
+  /// the activation and the gradient it reads are on the host.
   Status submit_action(int slot, int action, const Landing& input, const Landing& output_grad);
   /// Results of the last submitted action: its downloads share one timepoint.
   Landing outputs_landing() const { return outputs_landing_; }

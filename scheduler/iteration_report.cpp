@@ -90,7 +90,8 @@ Result<IterationReport> report_iteration(const PlanContext& context,
     size_t action_count = context.plan->device_actions[device].size();
     durations[device].resize(action_count, 0);
     for (const TimedSpan& item : spans) {
-      report.longest_operation_ns = std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
+      report.longest_operation_ns =
+          std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
       if (item.span->lane != LaneKind::kCompute) continue;
       report.compute_busy_ns += item.end_ns - item.start_ns;
       durations[device][item.span->action] = static_cast<double>(item.end_ns - item.start_ns);

@@ -11,17 +11,17 @@ namespace stagecoach {
 
 /// What one pass over a batch took, from device-timed spans.
 struct IterationReport {
-  double bubble = 0;                ///< 1 - sum of compute busy / (N * (last end - first start))
-  double bubble_simulated = 0;      ///< event simulation of the plan with the measured action times
-  double controller_fraction = 0;   ///< compute idle while the next inputs were ready / iteration
-  int64_t compute_busy_ns = 0;      ///< all devices
-  int64_t span_ns = 0;              ///< first compute start to last compute end
+  double bubble = 0;               ///< 1 - sum of compute busy / (N * (last end - first start))
+  double bubble_simulated = 0;     ///< event simulation of the plan with the measured action times
+  double controller_fraction = 0;  ///< compute idle while the next inputs were ready / iteration
+  int64_t compute_busy_ns = 0;     ///< all devices
+  int64_t span_ns = 0;             ///< first compute start to last compute end
   int64_t longest_operation_ns = 0;
   ByteCount bytes_up = 0, bytes_down = 0;
 };
 
-/// Evaluates a finished pass and adds its slices to `trace` when that is not null. Device d is process
-/// d of the trace, lanes are its tracks. Errors: what a device answers about its events.
+/// Evaluates a finished pass and adds its slices to `trace` when that is not null. Device d is
+/// process d of the trace, lanes are its tracks. Errors: what a device answers about its events.
 Result<IterationReport> report_iteration(const PlanContext& context,
                                          const std::vector<DeviceLane*>& lanes, Trace* trace);
 

@@ -66,12 +66,12 @@ struct LayerRun {
   BufferView input_grad;   ///< gradient of the boundary before; none for the first layer
   BufferView saved;
   BufferView workspace;
-  BufferView labels;       ///< only for layers with `needs_labels`
+  BufferView labels;                       ///< only for layers with `needs_labels`
   std::span<const BufferView> parameters;  ///< per block use, compute dtype
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to
-  RandomKey key;           ///< seed, iteration, layer and micro-batch; the layer fills in the site
-  float loss_scale = 1;    ///< factor of the loss gradient: 1 / target tokens of the step
-  bool training = true;    ///< false: no dropout (evaluation and generation)
+  RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
+  float loss_scale = 1;  ///< factor of the loss gradient: 1 / target tokens of the step
+  bool training = true;  ///< false: no dropout (evaluation and generation)
 };
 
 /// Smallest unit the runtime moves: parameters with a forward and a backward. Enqueues only; never
@@ -94,8 +94,8 @@ class Layer {
   virtual Status forward(const LayerRun& run) const = 0;
   /// Fills `saved` from input, and `output` unless it is none; then the last product is skipped.
   virtual Status forward_saving(const LayerRun& run) const = 0;
-  /// Gradients from `saved`, input and output_grad. kInput then kWeight on the same views equals kBoth
-  /// bit for bit; `workspace` must be left alone in between.
+  /// Gradients from `saved`, input and output_grad. kInput then kWeight on the same views equals
+  /// kBoth bit for bit; `workspace` must be left alone in between.
   virtual Status backward(const LayerRun& run, BackwardPart part) const = 0;
 };
 

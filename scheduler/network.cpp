@@ -38,19 +38,20 @@ Status Network::validate() const {
       BoundaryInfo before = layers[index - 1]->output();
       BoundaryInfo after = layer.input();
       if (before.dtype != after.dtype || before.columns != after.columns) {
-        return invalid_argument(fmt::format(
-            "layer '{}' yields {} x {} but layer '{}' takes {} x {}", layers[index - 1]->name(),
-            before.columns, dtype_name(before.dtype), layer.name(), after.columns,
-            dtype_name(after.dtype)));
+        return invalid_argument(
+            fmt::format("layer '{}' yields {} x {} but layer '{}' takes {} x {}",
+                        layers[index - 1]->name(), before.columns, dtype_name(before.dtype),
+                        layer.name(), after.columns, dtype_name(after.dtype)));
       }
     }
     if (layer.needs_labels() && index + 1 != layers.size()) {
-      return invalid_argument(fmt::format("layer '{}' takes labels but is not the last", layer.name()));
+      return invalid_argument(
+          fmt::format("layer '{}' takes labels but is not the last", layer.name()));
     }
     for (const BlockUse& use : layer.uses()) {
       if (use.block < 0 || use.block >= static_cast<int>(blocks.size())) {
-        return invalid_argument(fmt::format("layer '{}' uses block {}, which does not exist",
-                                            layer.name(), use.block));
+        return invalid_argument(
+            fmt::format("layer '{}' uses block {}, which does not exist", layer.name(), use.block));
       }
       if (use.site != next_site[use.block]++) {
         return invalid_argument(fmt::format("layer '{}' numbers its use of block '{}' out of order",

@@ -16,7 +16,7 @@ struct Network {
   DType dtype = DType::kF32;  ///< of compute copies and boundaries
   std::vector<ParameterBlock> blocks;
   std::vector<std::unique_ptr<Layer>> layers;
-  BoundaryInfo label;         ///< dtype and columns of labels; columns 0 when there are none
+  BoundaryInfo label;  ///< dtype and columns of labels; columns 0 when there are none
 
   /// Parameters without alignment gaps, each block once.
   int64_t parameter_count() const;
@@ -24,7 +24,8 @@ struct Network {
   ByteCount block_bytes(int index, DType copy_dtype) const {
     return blocks[index].element_count * dtype_size_bytes(copy_dtype);
   }
-  /// Checks that boundaries of neighbouring layers agree and block uses are numbered in layer order.
+  /// Checks that boundaries of neighbouring layers agree and block uses are numbered in layer
+  /// order.
   Status validate() const;
 };
 

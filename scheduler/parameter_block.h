@@ -17,10 +17,10 @@ struct Initializer {
 
 /// One named tensor inside a block.
 struct ParameterInfo {
-  std::string name;        ///< as in the Hugging Face file: "transformer.h.0.ln_1.weight"
+  std::string name;  ///< as in the Hugging Face file: "transformer.h.0.ln_1.weight"
   Shape shape;
-  int64_t offset = 0;      ///< first element inside the block
-  bool decay = true;       ///< whether weight decay applies (norms and biases: no)
+  int64_t offset = 0;  ///< first element inside the block
+  bool decay = true;   ///< whether weight decay applies (norms and biases: no)
   Initializer initializer;
 };
 

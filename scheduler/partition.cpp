@@ -12,9 +12,15 @@ constexpr double kSlack = 1.0 + 1e-9;
 
 using CostOf = double (*)(const LayerCost&);
 
-double forward_cost(const LayerCost& layer) { return layer.forward; }
-double backward_cost(const LayerCost& layer) { return layer.backward; }
-double fused_cost(const LayerCost& layer) { return layer.fused_backward; }
+double forward_cost(const LayerCost& layer) {
+  return layer.forward;
+}
+double backward_cost(const LayerCost& layer) {
+  return layer.backward;
+}
+double fused_cost(const LayerCost& layer) {
+  return layer.fused_backward;
+}
 
 void add_contiguous_sums(const PartitionRequest& request, CostOf cost, std::vector<double>& sums) {
   for (size_t first = 0; first < request.layers.size(); ++first) {
@@ -30,8 +36,8 @@ bool may_grow(const PartitionRequest& request, int layers) {
   return request.max_stage_layers == 0 || layers < request.max_stage_layers;
 }
 
-/// Packs layers [0, end) into stages no longer than `limit`, from `end` back; the short one, if any,
-/// comes first. Empty when one layer alone is longer.
+/// Packs layers [0, end) into stages no longer than `limit`, from `end` back; the short one, if
+/// any, comes first. Empty when one layer alone is longer.
 std::vector<Stage> pack_back(const PartitionRequest& request, int end, double limit, CostOf cost) {
   std::vector<Stage> stages;
   int last = end - 1;
@@ -124,7 +130,8 @@ Result<std::vector<Stage>> partition_for_training(const PartitionRequest& reques
   PartitionRequest narrow = request;
   int most = static_cast<int>(request.layers.size());
   if (request.max_stage_layers > 0) most = std::min(most, request.max_stage_layers);
-  for (narrow.max_stage_layers = most - 1; narrow.max_stage_layers >= 1; --narrow.max_stage_layers) {
+  for (narrow.max_stage_layers = most - 1; narrow.max_stage_layers >= 1;
+       --narrow.max_stage_layers) {
     std::vector<Stage> stages = pack_training(narrow, std::numeric_limits<double>::max() / 2);
     if (!stages.empty() && request.fits(stages)) return stages;
   }

@@ -26,10 +26,10 @@ struct PartitionRequest {
 };
 
 /// Cuts a chain of layers into forward stages, one fused stage and backward stages: for every
-/// contiguous sum as the longest stage time t, packs greedily (fused stage from the last layer back,
-/// forward stages back to layer 0, backward stages from layer 0 up), and keeps the partition that fits
-/// and minimises (M * S + N * (N - 1)) * t, RoundPipe's objective (arXiv 2604.27085). Not found when
-/// even one layer a stage does not fit. Pure.
+/// contiguous sum as the longest stage time t, packs greedily (fused stage from the last layer
+/// back, forward stages back to layer 0, backward stages from layer 0 up), and keeps the partition
+/// that fits and minimises (M * S + N * (N - 1)) * t, RoundPipe's objective (arXiv 2604.27085). Not
+/// found when even one layer a stage does not fit. Pure.
 Result<std::vector<Stage>> partition_for_training(const PartitionRequest& request);
 
 /// Forward stages only, for evaluation: the same search over forward costs.

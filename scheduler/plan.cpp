@@ -6,17 +6,24 @@ namespace stagecoach {
 
 std::string_view action_kind_name(ActionKind kind) {
   switch (kind) {
-    case ActionKind::kForward: return "F";
-    case ActionKind::kBackward: return "B";
-    case ActionKind::kForwardBackward: return "FB";
+    case ActionKind::kForward:
+      return "F";
+    case ActionKind::kBackward:
+      return "B";
+    case ActionKind::kForwardBackward:
+      return "FB";
   }
   return "?";
 }
 
 namespace {
 
-bool runs_forward(ActionKind kind) { return kind != ActionKind::kBackward; }
-bool runs_backward(ActionKind kind) { return kind != ActionKind::kForward; }
+bool runs_forward(ActionKind kind) {
+  return kind != ActionKind::kBackward;
+}
+bool runs_backward(ActionKind kind) {
+  return kind != ActionKind::kForward;
+}
 
 /// Per (micro-batch, layer): how often it runs forward and backward.
 class Coverage {
@@ -36,7 +43,8 @@ class Coverage {
       int expected_backward = inference ? 0 : 1;
       if (forward_[index] == 1 && backward_[index] == expected_backward) continue;
       return invalid_argument(fmt::format(
-          "plan runs micro-batch {} of layer {} {} times forward and {} times backward; it must be 1 "
+          "plan runs micro-batch {} of layer {} {} times forward and {} times backward; it must be "
+          "1 "
           "and {}",
           index / layers_, index % layers_, forward_[index], backward_[index], expected_backward));
     }
@@ -53,7 +61,9 @@ class Coverage {
 class DataFlow {
  public:
   DataFlow(int micro_batches, int layers)
-      : layers_(layers), forward_done_(micro_batches * (layers + 1)), gradient_(forward_done_.size()) {
+      : layers_(layers),
+        forward_done_(micro_batches * (layers + 1)),
+        gradient_(forward_done_.size()) {
     for (int m = 0; m < micro_batches; ++m) forward_done_[m * (layers + 1)] = 1;
   }
 
@@ -113,13 +123,16 @@ Status check_no_deadlock(const Plan& plan, int layer_count) {
 
 Status validate_plan(const Plan& plan, int layer_count, bool inference) {
   if (plan.micro_batches < 1 || plan.rounds < 1 || plan.micro_batches % plan.rounds != 0) {
-    return invalid_argument(fmt::format("plan has {} micro-batches in {} rounds; rounds must divide them",
-                                        plan.micro_batches, plan.rounds));
+    return invalid_argument(
+        fmt::format("plan has {} micro-batches in {} rounds; rounds must divide them",
+                    plan.micro_batches, plan.rounds));
   }
   for (const Stage& stage : plan.stages) {
-    if (stage.first_layer < 0 || stage.last_layer < stage.first_layer || stage.last_layer >= layer_count) {
-      return invalid_argument(fmt::format("plan has a stage of layers {} to {}; there are {} layers",
-                                          stage.first_layer, stage.last_layer, layer_count));
+    if (stage.first_layer < 0 || stage.last_layer < stage.first_layer ||
+        stage.last_layer >= layer_count) {
+      return invalid_argument(
+          fmt::format("plan has a stage of layers {} to {}; there are {} layers", stage.first_layer,
+                      stage.last_layer, layer_count));
     }
   }
   Coverage coverage(plan.micro_batches, layer_count);
@@ -127,8 +140,9 @@ Status validate_plan(const Plan& plan, int layer_count, bool inference) {
     for (const Action& action : actions) {
       if (action.stage < 0 || action.stage >= static_cast<int>(plan.stages.size()) ||
           action.micro_batch < 0 || action.micro_batch >= plan.micro_batches) {
-        return invalid_argument(fmt::format("plan names stage {} and micro-batch {}, which do not exist",
-                                            action.stage, action.micro_batch));
+        return invalid_argument(
+            fmt::format("plan names stage {} and micro-batch {}, which do not exist", action.stage,
+                        action.micro_batch));
       }
       coverage.add(plan.stages[action.stage], action.micro_batch);
     }
@@ -142,8 +156,8 @@ std::string plan_to_text(const Plan& plan) {
   for (size_t device = 0; device < plan.device_actions.size(); ++device) {
     text += fmt::format("g{}|", device);
     for (const Action& action : plan.device_actions[device]) {
-      text += fmt::format(" {}{}:{}", action_kind_name(plan.stages[action.stage].kind), action.stage,
-                          action.micro_batch);
+      text += fmt::format(" {}{}:{}", action_kind_name(plan.stages[action.stage].kind),
+                          action.stage, action.micro_batch);
     }
     text += '\n';
   }

@@ -34,8 +34,8 @@ struct Action {
 };
 
 /// What runs where in which order for one iteration, made by a pure function before anything runs.
-/// Stages are in data-flow order: forward stages, the fused one, backward stages from last to first.
-/// Plain data.
+/// Stages are in data-flow order: forward stages, the fused one, backward stages from last to
+/// first. Plain data.
 struct Plan {
   std::string schedule;
   int micro_batches = 0;
@@ -48,7 +48,8 @@ struct Plan {
   int round_of(int micro_batch) const { return micro_batch / micro_batches_per_round(); }
 };
 
-/// Checks that every (micro-batch, layer) has exactly one F or FB and one B or FB (training) or one F
+/// Checks that every (micro-batch, layer) has exactly one F or FB and one B or FB (training) or one
+/// F
 /// (`inference`), and that running the lists in order cannot deadlock. Pure.
 Status validate_plan(const Plan& plan, int layer_count, bool inference);
 

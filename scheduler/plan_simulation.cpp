@@ -28,7 +28,8 @@ struct ReadyTimes {
         forward[micro_batch * stride + layer + 1] = end;
       }
     }
-    if (stage.kind != ActionKind::kForward) gradient[micro_batch * stride + stage.first_layer] = end;
+    if (stage.kind != ActionKind::kForward)
+      gradient[micro_batch * stride + stage.first_layer] = end;
   }
 
   int stride;

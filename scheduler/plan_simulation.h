@@ -16,8 +16,8 @@ struct PlanTimeline {
     double end = 0;
   };
   std::vector<std::vector<Interval>> actions;  ///< per device, parallel to Plan::device_actions
-  double makespan = 0;  ///< first start to last end
-  double bubble = 0;    ///< 1 - work / (N * makespan)
+  double makespan = 0;                         ///< first start to last end
+  double bubble = 0;                           ///< 1 - work / (N * makespan)
 };
 
 /// Duration of action `index` of `device`, any unit.

@@ -1,8 +1,7 @@
 #include "scheduler/planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
@@ -43,13 +42,15 @@ Status does_not_fit(const Network& network, const PlanRequest& request, size_t d
   }
   ByteCount needed = device_memory_need(network, single, request.shape).total();
   return resource_exhausted(fmt::format(
-      "device {} has {} ({} bytes) for stage memory, but the smallest stages need {} ({} bytes); the "
-      "largest layer, '{}', alone needs {} bytes: parameters {}, gradients {}, activations {}. Give the "
+      "device {} has {} ({} bytes) for stage memory, but the smallest stages need {} ({} bytes); "
+      "the "
+      "largest layer, '{}', alone needs {} bytes: parameters {}, gradients {}, activations {}. "
+      "Give the "
       "device at least {} bytes (memory=…), or use smaller micro-batches (train.microbatches) or a "
       "shorter data.sequence",
-      request.devices[device].id, format_bytes(request.free_bytes[device]), request.free_bytes[device],
-      format_bytes(needed), needed, network.layers[largest]->name(), most.total(),
-      format_bytes(2 * most.parameter_bytes),
+      request.devices[device].id, format_bytes(request.free_bytes[device]),
+      request.free_bytes[device], format_bytes(needed), needed, network.layers[largest]->name(),
+      most.total(), format_bytes(2 * most.parameter_bytes),
       format_bytes(most.gradient_buffers() * most.gradient_bytes + 2 * most.rounded_bytes),
       format_bytes(2 * (most.in_bytes + most.out_bytes) + most.work_bytes), needed));
 }
@@ -57,9 +58,9 @@ Status does_not_fit(const Network& network, const PlanRequest& request, size_t d
 }  // namespace
 
 Result<PlannedRun> plan_run(const Network& network, const PlanRequest& request) {
-  size_t smallest = static_cast<size_t>(
-      std::min_element(request.free_bytes.begin(), request.free_bytes.end()) -
-      request.free_bytes.begin());
+  size_t smallest =
+      static_cast<size_t>(std::min_element(request.free_bytes.begin(), request.free_bytes.end()) -
+                          request.free_bytes.begin());
   ByteCount limit = request.free_bytes[smallest];
   PartitionRequest partition;
   partition.layers = flop_costs(network, request.shape);

@@ -30,9 +30,9 @@ struct PlannedRun {
   ByteCount arena_bytes = 0;
 };
 
-/// Cuts `network` into stages that fit the smallest device, by FLOP as layer times. When the largest
-/// layer does not fit, resource exhausted: names the layer, device, bytes needed and free, and what to
-/// set. Pure.
+/// Cuts `network` into stages that fit the smallest device, by FLOP as layer times. When the
+/// largest layer does not fit, resource exhausted: names the layer, device, bytes needed and free,
+/// and what to set. Pure.
 Result<PlannedRun> plan_run(const Network& network, const PlanRequest& request);
 
 }  // namespace stagecoach

@@ -1,9 +1,8 @@
 #include "scheduler/pump.h"
 
+#include <chrono>
 #include <fmt/format.h>
 #include <pthread.h>
-
-#include <chrono>
 
 #include "core/clock.h"
 #include "hal/device.h"
@@ -104,18 +103,20 @@ bool Pump::poll_once() {
 Status Pump::stuck_status() {
   // A stream that waits for another is a victim; the culprit is the one stuck in an operation.
   Stream* culprit = nullptr;
+  Stream::Pending at;
   for (Stream* stream : streams_) {
-    if (!stream->has_pending()) continue;
-    if (culprit == nullptr || (culprit->is_waiting() && !stream->is_waiting())) culprit = stream;
+    Stream::Pending oldest = stream->oldest_pending();
+    if (oldest.sequence == 0) continue;
+    if (culprit != nullptr && (oldest.verb == "wait" || at.verb != "wait")) continue;
+    culprit = stream;
+    at = oldest;
   }
-  std::string what = culprit == nullptr ? "host work" : culprit->describe_oldest_pending();
-  Status status = deadline_exceeded(
-      fmt::format("no progress for {:.1f} s; stuck in {}", static_cast<double>(timeout_ns_) * 1e-9, what));
-  if (culprit == nullptr) return status;
-  FailureSite site;
-  site.device = culprit->device().id();
-  site.stream = culprit->name();
-  return status.with_site(site);
+  std::string limit =
+      fmt::format("no progress for {:.1f} s", static_cast<double>(timeout_ns_) * 1e-9);
+  if (culprit == nullptr) return deadline_exceeded(limit + "; host work does not end");
+  FailureSite site{culprit->device().id(), culprit->name(), std::string(at.verb),
+                   std::string(at.label.view()), at.sequence};
+  return Status(StatusCode::kDeadlineExceeded, limit + "; an operation does not end", site);
 }
 
 void Pump::loop() {

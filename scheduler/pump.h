@@ -14,16 +14,17 @@
 
 namespace stagecoach {
 
-/// Turns timepoints into resumed coroutines: one thread polls what is awaited every 200 us and posts
-/// completions to the executor. Also the watchdog: when nothing it watches has moved for the time
-/// limit while something is awaited, the awaiters fail, naming what is stuck.
-/// Thread rule: `reached`, `watch` and `fail_all` from the executor's thread.
+/// Turns timepoints into resumed coroutines: one thread polls what is awaited every 200 us and
+/// posts completions to the executor. Also the watchdog: when nothing it watches has moved for the
+/// time limit while something is awaited, the awaiters fail, naming what is stuck. Thread rule:
+/// `reached`, `watch` and `fail_all` from the executor's thread.
 class Pump {
  public:
   /// How often awaited timepoints are polled.
   static constexpr int64_t kPollIntervalNs = 200'000;
 
-  /// `executor` must outlive the pump. `timeout_ns` is the time without progress that counts as a hang.
+  /// `executor` must outlive the pump. `timeout_ns` is the time without progress that counts as a
+  /// hang.
   Pump(Executor& executor, int64_t timeout_ns);
   ~Pump();
 

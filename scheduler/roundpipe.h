@@ -13,9 +13,9 @@ enum class Dispatch : uint8_t {
   kStatic     ///< stage s always runs on device floor(s * N / S): the baseline to compare with
 };
 
-/// RoundPipe's order (arXiv 2604.27085): every stage is a slot that runs all micro-batches of a round on
-/// one device, slots go to devices in rotation, and the rotation continues across rounds. `first_slot`
-/// continues it across iterations. One device gives the `single` schedule. Pure.
+/// RoundPipe's order (arXiv 2604.27085): every stage is a slot that runs all micro-batches of a
+/// round on one device, slots go to devices in rotation, and the rotation continues across rounds.
+/// `first_slot` continues it across iterations. One device gives the `single` schedule. Pure.
 Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
                          int64_t first_slot, Dispatch dispatch);
 

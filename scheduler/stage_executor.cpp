@@ -1,8 +1,7 @@
 #include "scheduler/stage_executor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
@@ -95,10 +94,11 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
 Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
   int layer_count = static_cast<int>(setup_.network->layers.size());
   if (plan.device_count() != static_cast<int>(lanes_.size())) {
-    return invalid_argument(fmt::format("plan is for {} devices; there are {}", plan.device_count(),
-                                        lanes_.size()));
+    return invalid_argument(
+        fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
   }
-  context_ = PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};
+  context_ =
+      PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};
   std::vector<bool> starts = stage_starts(plan.stages, layer_count);
   for (const Stage& stage : plan.stages) {
     context_.layouts.push_back(layout_stage(*setup_.network, stage, starts, setup_.shape));
@@ -109,7 +109,8 @@ Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& in
                                       need.total(), setup_.arena_bytes));
   }
   for (size_t device = 0; device < lanes_.size(); ++device) {
-    STAGECOACH_RETURN_IF_ERROR(lanes_[device]->begin_pass(context_, need, static_cast<int>(device)));
+    STAGECOACH_RETURN_IF_ERROR(
+        lanes_[device]->begin_pass(context_, need, static_cast<int>(device)));
   }
   int64_t hang_ns = std::max(kMinHangNs, kHangFactor * longest_operation_ns_);
   pump_->set_timeout_ns(std::min(setup_.timeout_ns, hang_ns));
@@ -156,8 +157,8 @@ Task<Status> StageExecutor::run_device(int device) {
   Submitter& submitter = *submitters_[device];
   int slot_count = static_cast<int>(lane.slots().size());
   for (int slot = 0; slot < slot_count; ++slot) {
-    // The first slot loads itself; every slot then prefetches the next, whose buffer was last used by
-    // the slot before this one.
+    // The first slot loads itself; every slot then prefetches the next, whose buffer was last used
+    // by the slot before this one.
     SubmitWork upload([&lane, slot, slot_count]() -> Status {
       if (slot == 0) STAGECOACH_RETURN_IF_ERROR(lane.submit_parameters(0));
       return slot + 1 < slot_count ? lane.submit_parameters(slot + 1) : Status::ok();
@@ -208,8 +209,7 @@ Task<Status> StageExecutor::run_action(int device, int slot, int action) {
   if (last && where.round >= 2) {
     // Two rounds ago's gradients lie in the slots this action will write (P5).
     for (const StageLayout::GradientPlace& place : layout.gradients) {
-      STAGECOACH_CO_RETURN_IF_ERROR(
-          co_await cells_->added_of(place.block, where.round - 2).wait());
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await cells_->added_of(place.block, where.round - 2).wait());
     }
   }
   SubmitWork work([&lane, slot, action, &input, &output_grad] {
@@ -248,8 +248,8 @@ Task<Status> StageExecutor::collect_gradients(int block) {
     HostState* state = setup_.host_state;
     HostWorkCost cost;
     cost.bytes_touched = state->element_count(block) * 8 * sites;
-    Result<Timepoint> added = setup_.host_worker->submit(
-        "accumulate", cost, [state, block, round](TaskPool& pool) {
+    Result<Timepoint> added =
+        setup_.host_worker->submit("accumulate", cost, [state, block, round](TaskPool& pool) {
           state->accumulate_round(block, round, pool);
           return Status::ok();
         });

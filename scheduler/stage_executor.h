@@ -31,23 +31,22 @@ struct StageExecutorSetup {
   int64_t timeout_ns = 60'000'000'000;
 };
 
-/// Runs plans on devices: uploads stages, runs micro-batches, brings activations and gradients home and
-/// adds gradients up on the host. One controller thread (the caller's) runs a coroutine per device and
-/// per block; each device has a submit thread; a pump posts completions.
-/// Thread rule: one thread at a time. After a failure every stream is abandoned and only destruction is
-/// allowed.
+/// Runs plans on devices: uploads stages, runs micro-batches, brings activations and gradients home
+/// and adds gradients up on the host. One controller thread (the caller's) runs a coroutine per
+/// device and per block; each device has a submit thread; a pump posts completions. Thread rule:
+/// one thread at a time. After a failure every stream is abandoned and only destruction is allowed.
 class StageExecutor {
  public:
-  /// A hang is declared after this long without progress, or 20 times the longest operation seen, but
-  /// never later than the configured timeout.
+  /// A hang is declared after this long without progress, or 20 times the longest operation seen,
+  /// but never later than the configured timeout.
   static constexpr int64_t kMinHangNs = 10'000'000'000;
   static constexpr int64_t kHangFactor = 20;
 
   static Result<std::unique_ptr<StageExecutor>> create(const StageExecutorSetup& setup);
   ~StageExecutor();
 
-  /// One pass over a batch by a valid plan for these devices. Returns when outputs have landed and, in
-  /// training, gradients have been added up in the host state. `trace` may be null.
+  /// One pass over a batch by a valid plan for these devices. Returns when outputs have landed and,
+  /// in training, gradients have been added up in the host state. `trace` may be null.
   Result<IterationReport> run(const Plan& plan, const PassInput& input, Trace* trace);
 
  private:

@@ -29,7 +29,8 @@ void place_parameters(const Network& network, const Stage& stage, StageLayout& l
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
     for (const BlockUse& use : network.layers[layer]->uses()) {
       bool known = false;
-      for (const StageLayout::BlockPlace& block : layout.blocks) known = known || block.block == use.block;
+      for (const StageLayout::BlockPlace& block : layout.blocks)
+        known = known || block.block == use.block;
       if (known) continue;
       Place place = region.take(network.block_bytes(use.block, network.dtype));
       layout.blocks.push_back({use.block, place.offset, place.size});
@@ -144,7 +145,8 @@ void grow(DeviceMemoryNeed& need, const StageLayout& layout) {
 
 ByteCount DeviceMemoryNeed::total() const {
   auto padded = [](ByteCount size) { return Arena::padded(size); };
-  return 2 * (padded(parameter_bytes) + padded(rounded_bytes) + padded(in_bytes) + padded(out_bytes)) +
+  return 2 * (padded(parameter_bytes) + padded(rounded_bytes) + padded(in_bytes) +
+              padded(out_bytes)) +
          gradient_buffers() * padded(gradient_bytes) + padded(work_bytes);
 }
 
@@ -154,8 +156,8 @@ std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count
   return starts;
 }
 
-StageLayout layout_stage(const Network& network, const Stage& stage, const std::vector<bool>& starts,
-                         const MicroBatchShape& shape) {
+StageLayout layout_stage(const Network& network, const Stage& stage,
+                         const std::vector<bool>& starts, const MicroBatchShape& shape) {
   StageLayout layout;
   RegionSizer in(Region::kIn), out(Region::kOut), work(Region::kWork);
   place_parameters(network, stage, layout);

@@ -32,7 +32,7 @@ struct StageLayout {
     int use = 0;    ///< which of the layer's block uses
     int block = 0;
     int site = 0;
-    ByteCount offset = 0;          ///< fp32 sum, in the gradient region
+    ByteCount offset = 0;  ///< fp32 sum, in the gradient region
     ByteCount size = 0;
     ByteCount rounded_offset = 0;  ///< copy in the gradient dtype, in the rounded region
     ByteCount rounded_size = 0;
@@ -69,13 +69,13 @@ struct DeviceMemoryNeed {
   ByteCount total() const;
 };
 
-/// Boundaries that must come home during the forward pass: where some stage starts. Index b is true for
-/// boundary b (before layer b). Pure.
+/// Boundaries that must come home during the forward pass: where some stage starts. Index b is true
+/// for boundary b (before layer b). Pure.
 std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count);
 
 /// Lays out one stage. `starts` is stage_starts of the whole plan. Pure.
-StageLayout layout_stage(const Network& network, const Stage& stage, const std::vector<bool>& starts,
-                         const MicroBatchShape& shape);
+StageLayout layout_stage(const Network& network, const Stage& stage,
+                         const std::vector<bool>& starts, const MicroBatchShape& shape);
 
 /// What a device needs to run any of `stages`. Pure.
 DeviceMemoryNeed device_memory_need(const Network& network, const std::vector<Stage>& stages,

@@ -1,9 +1,8 @@
 #include "train/batch_staging.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace stagecoach {
 
@@ -13,15 +12,18 @@ constexpr int32_t kIgnoredLabel = -1;
 
 float element_as_float(const std::byte* data, DType dtype, int64_t index) {
   switch (dtype) {
-    case DType::kBF16: return to_float(reinterpret_cast<const BFloat16*>(data)[index]);
-    case DType::kF16: return to_float(reinterpret_cast<const Float16*>(data)[index]);
-    default: return reinterpret_cast<const float*>(data)[index];
+    case DType::kBF16:
+      return to_float(reinterpret_cast<const BFloat16*>(data)[index]);
+    case DType::kF16:
+      return to_float(reinterpret_cast<const Float16*>(data)[index]);
+    default:
+      return reinterpret_cast<const float*>(data)[index];
   }
 }
 
 /// Copies `count` elements, rounding fp32 into a 16-bit target where the network asks for it.
-void convert_into(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
-                  int64_t count) {
+void convert_into(const std::byte* source, DType source_dtype, std::byte* target,
+                  DType target_dtype, int64_t count) {
   if (source_dtype == target_dtype) {
     std::memcpy(target, source, static_cast<size_t>(count * dtype_size_bytes(source_dtype)));
     return;
@@ -75,9 +77,9 @@ Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info,
   if (source.data == nullptr || sequences < 1 || sequences > batch() ||
       (!allow_short && sequences != batch()) ||
       source.shape.element_count() != sequences * per_sequence) {
-    return invalid_argument(fmt::format(
-        "{} hold {} elements in {} sequences; expected {} sequences of {} elements", what,
-        source.shape.element_count(), sequences, batch(), per_sequence));
+    return invalid_argument(
+        fmt::format("{} hold {} elements in {} sequences; expected {} sequences of {} elements",
+                    what, source.shape.element_count(), sequences, batch(), per_sequence));
   }
   if (!convertible(source.dtype, info.dtype)) {
     return invalid_argument(fmt::format("{} are {}; this network takes {}", what,
@@ -88,8 +90,8 @@ Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info,
     int64_t first = m * shape_.sequences;
     int64_t here = std::clamp<int64_t>(sequences - first, 0, shape_.sequences);
     std::byte* target = targets[m].host_data();
-    convert_into(bytes + first * per_sequence * dtype_size_bytes(source.dtype), source.dtype, target,
-                 info.dtype, here * per_sequence);
+    convert_into(bytes + first * per_sequence * dtype_size_bytes(source.dtype), source.dtype,
+                 target, info.dtype, here * per_sequence);
     // A short batch is filled up with 32-bit fillers: token 0, or a label that is ignored.
     ByteCount used = here * per_sequence * dtype_size_bytes(info.dtype);
     for (ByteCount offset = used; offset + 4 <= targets[m].size; offset += 4) {
@@ -108,8 +110,8 @@ Result<int64_t> BatchStaging::load(const HostTensor& inputs, const HostTensor& l
   STAGECOACH_RETURN_IF_ERROR(copy_in(labels, label_, "labels", may_be_short,
                                      static_cast<uint32_t>(kIgnoredLabel), labels_));
   if (inputs.shape[0] != labels.shape[0]) {
-    return invalid_argument(fmt::format("{} sequences of inputs but {} of labels", inputs.shape[0],
-                                        labels.shape[0]));
+    return invalid_argument(
+        fmt::format("{} sequences of inputs but {} of labels", inputs.shape[0], labels.shape[0]));
   }
   if (!integer_labels) return batch() * shape_.sequence;
   int64_t targets = 0;

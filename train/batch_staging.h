@@ -12,17 +12,18 @@
 
 namespace stagecoach {
 
-/// Pinned memory for one batch, cut into micro-batches: inputs and labels on their way in, outputs of
-/// the last layer on their way out.
-/// Thread rule: one thread at a time, never while a pass runs.
+/// Pinned memory for one batch, cut into micro-batches: inputs and labels on their way in, outputs
+/// of the last layer on their way out. Thread rule: one thread at a time, never while a pass runs.
 class BatchStaging {
  public:
-  static Result<std::unique_ptr<BatchStaging>> create(Device& pinning_device, const Network& network,
-                                                      const MicroBatchShape& shape, int micro_batches);
+  static Result<std::unique_ptr<BatchStaging>> create(Device& pinning_device,
+                                                      const Network& network,
+                                                      const MicroBatchShape& shape,
+                                                      int micro_batches);
 
-  /// Copies a batch in and returns the number of targets (labels that are not -1; all rows when labels
-  /// are real numbers). With `allow_short`, a batch of fewer sequences is filled up with ignored labels.
-  /// Errors: invalid argument for shapes, dtypes, or no target at all.
+  /// Copies a batch in and returns the number of targets (labels that are not -1; all rows when
+  /// labels are real numbers). With `allow_short`, a batch of fewer sequences is filled up with
+  /// ignored labels. Errors: invalid argument for shapes, dtypes, or no target at all.
   Result<int64_t> load(const HostTensor& inputs, const HostTensor& labels, bool allow_short);
   /// The same without labels, for inference; fewer sequences are always allowed.
   Status load_inputs(const HostTensor& inputs);

@@ -1,10 +1,9 @@
 #include "train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 
 #include "core/clock.h"
 #include "core/digest.h"
@@ -47,27 +46,29 @@ bool ends_with_any(const std::string& name, const std::vector<std::string>& suff
 Status check_options(const TrainerOptions& options, size_t devices) {
   if (devices == 0) return invalid_argument("training needs at least one device");
   if (options.schedule != "roundpipe" && options.schedule != "single") {
-    return invalid_argument(fmt::format(
-        "schedule '{}' is not one that trains in this version; use roundpipe or single", options.schedule));
+    return invalid_argument(
+        fmt::format("schedule '{}' is not one that trains in this version; use roundpipe or single",
+                    options.schedule));
   }
   if (options.schedule == "single" && devices != 1) {
-    return invalid_argument(
-        fmt::format("schedule single uses one device; {} were given: name one or use roundpipe", devices));
+    return invalid_argument(fmt::format(
+        "schedule single uses one device; {} were given: name one or use roundpipe", devices));
   }
   if (options.dispatch != "rotation" && options.dispatch != "static") {
     return invalid_argument(
         fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
   }
   if (options.update != "barrier") {
-    return invalid_argument(fmt::format(
-        "update mode '{}' is not in this version yet; use barrier", options.update));
+    return invalid_argument(
+        fmt::format("update mode '{}' is not in this version yet; use barrier", options.update));
   }
-  if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 || options.rounds < 1) {
+  if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 ||
+      options.rounds < 1) {
     return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");
   }
   if (options.batch % options.micro_batches != 0) {
-    return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches", options.batch,
-                                        options.micro_batches));
+    return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches",
+                                        options.batch, options.micro_batches));
   }
   if (options.micro_batches % options.rounds != 0) {
     return invalid_argument(fmt::format("{} micro-batches are not divisible by {} rounds",
@@ -128,7 +129,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<De
   STAGECOACH_ASSIGN_OR_RETURN(Settings settings, read_settings());
   int threads = options.host_threads > 0 ? options.host_threads : settings.threads;
   if (threads <= 0) threads = usable_thread_count();
-  auto impl = std::make_unique<Impl>(std::move(network), std::move(devices), std::move(options), threads);
+  auto impl =
+      std::make_unique<Impl>(std::move(network), std::move(devices), std::move(options), threads);
   STAGECOACH_RETURN_IF_ERROR(impl->build());
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
@@ -180,8 +182,8 @@ Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun&
   STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
   int layer_count = static_cast<int>(network.layers.size());
   for (int start = 0; start < device_count; ++start) {
-    training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count, micro_batches,
-                                                 rounds, start, request.dispatch));
+    training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count,
+                                                 micro_batches, rounds, start, request.dispatch));
     STAGECOACH_RETURN_IF_ERROR(validate_plan(training_plans.back(), layer_count, false));
   }
   inference_plan = make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0,
@@ -205,10 +207,12 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
     if (!training[boundary] && !inference[boundary]) continue;
     boundary_bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(store, ActivationStore::create(pinning, boundary_bytes,
-                                                             static_cast<int>(options.micro_batches)));
   STAGECOACH_ASSIGN_OR_RETURN(
-      staging, BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+      store,
+      ActivationStore::create(pinning, boundary_bytes, static_cast<int>(options.micro_batches)));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      staging,
+      BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
   StageExecutorSetup setup;
   setup.network = &network;
   setup.devices = devices;
@@ -251,8 +255,8 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   if (impl.gradients_pending) STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients());
   int64_t start_ns = RealClock::instance().now_ns();
   PassInput pass;
-  pass.loss_scale =
-      static_cast<float>(1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
+  pass.loss_scale = static_cast<float>(
+      1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
   size_t device_count = impl.devices.size();
   const Plan& plan = impl.training_plans[static_cast<size_t>(impl.next_slot) % device_count];
   STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
@@ -356,14 +360,30 @@ Status Trainer::synchronize() {
   return wait_until_reached(impl_->worker.last_submitted());
 }
 
-const Network& Trainer::network() const { return impl_->network; }
-float* Trainer::block_parameters(int block) { return impl_->state->parameters(block); }
-float* Trainer::block_first_moment(int block) { return impl_->state->first_moment(block); }
-float* Trainer::block_second_moment(int block) { return impl_->state->second_moment(block); }
-int64_t Trainer::iteration() const { return impl_->iteration; }
-void Trainer::set_iteration(int64_t iteration) { impl_->iteration = iteration; }
-const Plan& Trainer::plan() const { return impl_->training_plans[0]; }
-const Trace& Trainer::trace() const { return impl_->trace; }
+const Network& Trainer::network() const {
+  return impl_->network;
+}
+float* Trainer::block_parameters(int block) {
+  return impl_->state->parameters(block);
+}
+float* Trainer::block_first_moment(int block) {
+  return impl_->state->first_moment(block);
+}
+float* Trainer::block_second_moment(int block) {
+  return impl_->state->second_moment(block);
+}
+int64_t Trainer::iteration() const {
+  return impl_->iteration;
+}
+void Trainer::set_iteration(int64_t iteration) {
+  impl_->iteration = iteration;
+}
+const Plan& Trainer::plan() const {
+  return impl_->training_plans[0];
+}
+const Trace& Trainer::trace() const {
+  return impl_->trace;
+}
 
 void Trainer::parameters_changed() {
   for (int block = 0; block < impl_->state->block_count(); ++block) {

@@ -26,32 +26,32 @@ struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< "roundpipe" or "single"
   std::string dispatch = "rotation";   ///< "rotation" or "static"
   std::string update = "barrier";
-  int64_t batch = 16;                  ///< sequences of one forward_backward
-  int64_t sequence = 1024;             ///< tokens of one sequence
-  int64_t micro_batches = 4;           ///< divides batch
-  int64_t rounds = 1;                  ///< divides micro_batches
-  int64_t max_stage_layers = 0;        ///< 0: the partitioner decides
+  int64_t batch = 16;            ///< sequences of one forward_backward
+  int64_t sequence = 1024;       ///< tokens of one sequence
+  int64_t micro_batches = 4;     ///< divides batch
+  int64_t rounds = 1;            ///< divides micro_batches
+  int64_t max_stage_layers = 0;  ///< 0: the partitioner decides
   uint64_t seed = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double weight_decay = 0.1;           ///< of parameters with `decay`
-  double clip_norm = 1.0;              ///< 0 = off
-  int64_t timeout_ns = 60'000'000'000; ///< no progress for this long ends the run
-  int host_threads = 0;                ///< 0: all usable
+  double weight_decay = 0.1;            ///< of parameters with `decay`
+  double clip_norm = 1.0;               ///< 0 = off
+  int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
+  int host_threads = 0;                 ///< 0: all usable
   bool trace = false;
 };
 
 /// How the loss of one pass counts.
 struct LossOptions {
-  /// Targets of the whole step when it is made of several passes, so that each target weighs the same
-  /// whatever the batching; 0: this pass is the whole step.
+  /// Targets of the whole step when it is made of several passes, so that each target weighs the
+  /// same whatever the batching; 0: this pass is the whole step.
   int64_t step_targets = 0;
 };
 
 /// Result of one forward and backward pass.
 struct StepLoss {
-  double loss = 0;         ///< mean over targets, nats
-  int64_t targets = 0;     ///< labels that counted
-  double bubble = 0;       ///< idle share of the compute lanes
+  double loss = 0;      ///< mean over targets, nats
+  int64_t targets = 0;  ///< labels that counted
+  double bubble = 0;    ///< idle share of the compute lanes
 };
 
 /// Result of one optimizer step.
@@ -65,10 +65,11 @@ struct TrainerReport {
   std::vector<std::string> devices;
   double controller_fraction = 0;  ///< median over iterations
   double overrun = 0;              ///< overrun time / compute time
-  double update_exposed_fraction = 0;  ///< share of the iteration in which devices waited for updates
-  double bubble_simulated = 0;     ///< event simulation of the plan with the measured slot times
+  double update_exposed_fraction =
+      0;                        ///< share of the iteration in which devices waited for updates
+  double bubble_simulated = 0;  ///< event simulation of the plan with the measured slot times
   std::vector<ByteCount> device_peak_bytes;
-  ByteCount state_bytes = 0;       ///< parameters, gradients and optimizer state on the host
+  ByteCount state_bytes = 0;  ///< parameters, gradients and optimizer state on the host
   double host_state_bytes_per_parameter = 0;
   int64_t bytes_up = 0, bytes_down = 0;
 };
@@ -82,8 +83,8 @@ struct TrainerReport {
 /// Thread rule: one thread at a time. After a failure only destruction is allowed.
 class Trainer {
  public:
-  /// `devices` must outlive the trainer. Checks options, memory on every device (naming layer, bytes
-  /// and what to set when it does not fit) and allocates everything.
+  /// `devices` must outlive the trainer. Checks options, memory on every device (naming layer,
+  /// bytes and what to set when it does not fit) and allocates everything.
   static Result<std::unique_ptr<Trainer>> create(Network network, std::vector<Device*> devices,
                                                  TrainerOptions options);
   ~Trainer();
@@ -101,10 +102,10 @@ class Trainer {
   /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
 
-  /// Forward and backward of one batch, split into micro-batches along the first dimension; gradients
-  /// add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is ignored. The loss is
-  /// the sum over targets divided by their number (see LossOptions).
-  /// Errors: invalid argument for shapes; whatever a device reports, naming device, verb and label.
+  /// Forward and backward of one batch, split into micro-batches along the first dimension;
+  /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is
+  /// ignored. The loss is the sum over targets divided by their number (see LossOptions). Errors:
+  /// invalid argument for shapes; whatever a device reports, naming device, verb and label.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients. A norm that is not finite is data loss.
@@ -112,8 +113,8 @@ class Trainer {
   /// Returns when parameters and moments on the host are final.
   Status synchronize();
 
-  /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed for
-  /// integer labels.
+  /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed
+  /// for integer labels.
   Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
   Result<std::vector<float>> forward(const HostTensor& inputs);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,9 +77,9 @@ inline Result<TinyResult> train_tiny(const TinyRun& run) {
       labels[i] = synthetic_token(run.data_seed, position + 1, run.model.vocab_size);
     }
     Shape shape{run.options.batch, run.options.sequence};
-    STAGECOACH_ASSIGN_OR_RETURN(StepLoss loss, trainer->forward_backward(
-                                                   HostTensor::of(inputs, shape),
-                                                   HostTensor::of(labels, shape)));
+    STAGECOACH_ASSIGN_OR_RETURN(
+        StepLoss loss,
+        trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
     STAGECOACH_ASSIGN_OR_RETURN(StepUpdate update, trainer->step(3e-3));
     result.losses.push_back(loss.loss);
     result.bubbles.push_back(loss.bubble);

@@ -1,8 +1,7 @@
 #include "scheduler/partition.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <limits>
 #include <random>
 
@@ -11,7 +10,9 @@
 namespace stagecoach {
 namespace {
 
-bool anything_fits(const std::vector<Stage>&) { return true; }
+bool anything_fits(const std::vector<Stage>&) {
+  return true;
+}
 
 PartitionRequest uniform_request(int layers, int devices, int micro_batches) {
   PartitionRequest request;
@@ -24,7 +25,8 @@ PartitionRequest uniform_request(int layers, int devices, int micro_batches) {
 
 void expect_covers(const std::vector<Stage>& stages, int layers) {
   Plan plan = make_roundpipe_plan(stages, 2, 4, 1, 0, Dispatch::kRotation);
-  EXPECT_TRUE(validate_plan(plan, layers, false).is_ok()) << validate_plan(plan, layers, false).to_string();
+  EXPECT_TRUE(validate_plan(plan, layers, false).is_ok())
+      << validate_plan(plan, layers, false).to_string();
 }
 
 double cost_of(const PartitionRequest& request, const std::vector<Stage>& stages) {
@@ -33,7 +35,7 @@ double cost_of(const PartitionRequest& request, const std::vector<Stage>& stages
     double sum = 0;
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
       const LayerCost& cost = request.layers[layer];
-      sum += stage.kind == ActionKind::kForward     ? cost.forward
+      sum += stage.kind == ActionKind::kForward    ? cost.forward
              : stage.kind == ActionKind::kBackward ? cost.backward
                                                    : cost.fused_backward;
     }
@@ -112,9 +114,8 @@ TEST(Partition, MatchesBruteForceOnRandomModels) {
 TEST(Partition, RespectsMemoryAndSaysWhenNothingFits) {
   PartitionRequest request = uniform_request(8, 2, 4);
   request.fits = [](const std::vector<Stage>& stages) {
-    return std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
-      return stage.last_layer - stage.first_layer < 2;
-    });
+    return std::all_of(stages.begin(), stages.end(),
+                       [](const Stage& stage) { return stage.last_layer - stage.first_layer < 2; });
   };
   Result<std::vector<Stage>> stages = partition_for_training(request);
   ASSERT_TRUE(stages.is_ok());

@@ -11,13 +11,16 @@ using ::testing::HasSubstr;
 Plan two_layer_plan() {
   Plan plan;
   plan.micro_batches = 2;
-  plan.stages = {{ActionKind::kForward, 0, 0}, {ActionKind::kForwardBackward, 1, 1},
+  plan.stages = {{ActionKind::kForward, 0, 0},
+                 {ActionKind::kForwardBackward, 1, 1},
                  {ActionKind::kBackward, 0, 0}};
   plan.device_actions = {{{0, 0}, {0, 1}, {2, 0}, {2, 1}}, {{1, 0}, {1, 1}}};
   return plan;
 }
 
-TEST(Plan, ValidPlanPasses) { EXPECT_TRUE(validate_plan(two_layer_plan(), 2, false).is_ok()); }
+TEST(Plan, ValidPlanPasses) {
+  EXPECT_TRUE(validate_plan(two_layer_plan(), 2, false).is_ok());
+}
 
 TEST(Plan, MissingActionIsNamed) {
   Plan plan = two_layer_plan();
@@ -37,7 +40,8 @@ TEST(Plan, DeadlockIsNamed) {
   Plan plan = two_layer_plan();
   // The backward of micro-batch 0 before its forward can never start.
   plan.device_actions[0] = {{2, 0}, {0, 0}, {0, 1}, {2, 1}};
-  EXPECT_THAT(validate_plan(plan, 2, false).message(), HasSubstr("device 0 never gets the input of B2:0"));
+  EXPECT_THAT(validate_plan(plan, 2, false).message(),
+              HasSubstr("device 0 never gets the input of B2:0"));
 }
 
 TEST(Plan, IndicesOutsideAreRefused) {

@@ -1,7 +1,6 @@
 #include "scheduler/roundpipe.h"
 
 #include <gtest/gtest.h>
-
 #include <numeric>
 
 #include "scheduler/plan_simulation.h"
@@ -22,11 +21,13 @@ std::vector<Stage> chain(int forward) {
   return stages;
 }
 
-double unit(int, int) { return 1; }
+double unit(int, int) {
+  return 1;
+}
 
 TEST(RoundPipe, GoldenOrderOfReference) {
-  // Sf = 2, Sb = 3 (the fused stage counts as backward), N = 4, M = 8, M_R = 4: the second round starts
-  // on device 5 mod 4 = 1.
+  // Sf = 2, Sb = 3 (the fused stage counts as backward), N = 4, M = 8, M_R = 4: the second round
+  // starts on device 5 mod 4 = 1.
   Plan plan = make_roundpipe_plan(chain(2), 4, 8, 2, 0, Dispatch::kRotation);
   EXPECT_EQ(plan_to_text(plan),
             "g0| F0:0 F0:1 F0:2 F0:3 B4:0 B4:1 B4:2 B4:3 B3:4 B3:5 B3:6 B3:7\n"
@@ -59,7 +60,8 @@ TEST(RoundPipe, BubbleEqualsClosedFormWhereItHolds) {
         for (int round_size : {devices, 2 * devices}) {
           int stage_count = 2 * forward + 1;
           bool exact = round_size == devices || (rounds * stage_count) % devices == 0;
-          if (!exact || (rounds * stage_count) < devices) continue;
+          // With fewer slots than devices the next round starts beside this one.
+          if (!exact || stage_count < devices) continue;
           Plan plan = make_roundpipe_plan(chain(forward), devices, rounds * round_size, rounds, 0,
                                           Dispatch::kRotation);
           ASSERT_TRUE(validate_plan(plan, forward + 1, false).is_ok());
