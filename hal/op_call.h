@@ -55,11 +55,11 @@ struct OpCall {
   bool accumulate = false;   ///< outputs are added to instead of overwritten
   bool transpose_a = false;  ///< matmul
   bool transpose_b = false;
-  float scale = 1.0f;        ///< attention score scale; loss gradient scale
-  float epsilon = 0.0f;      ///< layer norm
+  float scale = 1.0f;    ///< attention score scale; loss gradient scale
+  float epsilon = 0.0f;  ///< layer norm
   float drop_probability = 0.0f;
-  RandomKey key;             ///< for dropout
-  int64_t sequence = 0;      ///< tokens of one sequence; rows are whole sequences
+  RandomKey key;         ///< for dropout
+  int64_t sequence = 0;  ///< tokens of one sequence; rows are whole sequences
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;

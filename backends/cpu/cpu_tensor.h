@@ -17,6 +17,7 @@ inline std::byte* tensor_data(const TensorView& tensor) {
          tensor.memory.offset;
 }
 
+/// The same as elements of type T.
 template <typename T>
 T* typed_data(const TensorView& tensor) {
   return reinterpret_cast<T*>(tensor_data(tensor));
@@ -58,6 +59,7 @@ inline void write_floats(const TensorView& tensor, int64_t first, int64_t count,
   }
 }
 
+/// Tiles of `size` that cover `count`.
 inline int64_t divide_up(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }

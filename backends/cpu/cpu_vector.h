@@ -15,6 +15,7 @@ namespace vec {
 void load(DType dtype, const void* src, int64_t count, float* dst);
 void store(DType dtype, const float* src, int64_t count, void* dst);
 
+/// Sum of x[i]; of x[i] * y[i].
 float sum(const float* x, int64_t count);
 float dot(const float* x, const float* y, int64_t count);
 /// Sum of (x[i] - center)^2.

@@ -1,0 +1,160 @@
+#include "tests/backends/op_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <gtest/gtest.h>
+
+#include "tests/backends/op_test_rig.h"
+
+namespace stagecoach {
+namespace {
+
+double dot(const Values& left, const Values& right) {
+  double total = 0.0;
+  for (size_t i = 0; i < left.size(); ++i) total += left[i] * right[i];
+  return total;
+}
+
+/// Gradients the reference states agree with central differences of its forward pass.
+class OpReferenceTest : public testing::Test {
+ protected:
+  /// `loss` is of `input`, whose gradient is said to be `grad`.
+  static void expect_gradient(const Values& input, const Values& grad,
+                              const std::function<double(const Values&)>& loss) {
+    constexpr double kStep = 1e-5;
+    ASSERT_EQ(grad.size(), input.size());
+    Values differences;
+    for (size_t i = 0; i < input.size(); ++i) {
+      Values moved = input;
+      moved[i] = input[i] + kStep;
+      double above = loss(moved);
+      moved[i] = input[i] - kStep;
+      differences.push_back((above - loss(moved)) / (2.0 * kStep));
+    }
+    EXPECT_LE(relative_error(grad, differences), 1e-7);
+  }
+
+  OpTestRig rig_;
+};
+
+TEST_F(OpReferenceTest, EmbeddingGradients) {
+  Ids ids = {3, 0, 3, 1, 3, 2};
+  Values table = rig_.random(4 * 5);
+  Values positions = rig_.random(4 * 5);
+  Values upper = rig_.random(6 * 5);
+  expect_gradient(table, reference::embedding_table_grad(upper, ids, 4, 5), [&](const Values& x) {
+    return dot(upper, reference::embedding(ids, x, positions, 5, 3));
+  });
+  expect_gradient(
+      positions, reference::embedding_positions_grad(upper, 4, 5, 3),
+      [&](const Values& x) { return dot(upper, reference::embedding(ids, table, x, 5, 3)); });
+}
+
+TEST_F(OpReferenceTest, LayerNormGradients) {
+  Values in = rig_.random(3 * 7);
+  Values weight = rig_.random(7);
+  Values bias = rig_.random(7);
+  Values upper = rig_.random(3 * 7);
+  reference::LayerNormGrads grads = reference::layer_norm_grads(upper, in, weight, 1e-5);
+  auto loss = [&](const Values& x, const Values& w, const Values& b) {
+    return dot(upper, reference::layer_norm(x, w, b, 1e-5).out);
+  };
+  expect_gradient(in, grads.in, [&](const Values& x) { return loss(x, weight, bias); });
+  expect_gradient(weight, grads.weight, [&](const Values& x) { return loss(in, x, bias); });
+  expect_gradient(bias, grads.bias, [&](const Values& x) { return loss(in, weight, x); });
+}
+
+TEST_F(OpReferenceTest, MatmulAndItsGradients) {
+  // By hand: [1 2; 3 4] * [5 6; 7 8].
+  EXPECT_EQ(reference::matmul({1, 2, 3, 4}, {5, 6, 7, 8}, 2, 2, 2, false, false),
+            (Values{19, 22, 43, 50}));
+  EXPECT_EQ(reference::matmul({1, 3, 2, 4}, {5, 7, 6, 8}, 2, 2, 2, true, true),
+            (Values{19, 22, 43, 50}));
+  Values a = rig_.random(3 * 4);
+  Values b = rig_.random(4 * 5);
+  Values upper = rig_.random(3 * 5);
+  expect_gradient(a, reference::matmul(upper, b, 3, 4, 5, false, true), [&](const Values& x) {
+    return dot(upper, reference::matmul(x, b, 3, 5, 4, false, false));
+  });
+  expect_gradient(b, reference::matmul(a, upper, 4, 5, 3, true, false), [&](const Values& x) {
+    return dot(upper, reference::matmul(a, x, 3, 5, 4, false, false));
+  });
+  Values bias = rig_.random(5);
+  expect_gradient(bias, reference::column_sum(upper, 5), [&](const Values& x) {
+    double total = 0.0;
+    for (size_t i = 0; i < upper.size(); ++i) total += upper[i] * x[i % 5];
+    return total;
+  });
+}
+
+TEST_F(OpReferenceTest, GeluSlope) {
+  Values in = rig_.random(20, DType::kF32, 2.0);
+  Values slopes;
+  for (double x : in) slopes.push_back(reference::gelu_slope(x));
+  expect_gradient(in, slopes, [](const Values& x) {
+    double total = 0.0;
+    for (double value : x) total += reference::gelu(value);
+    return total;
+  });
+}
+
+TEST_F(OpReferenceTest, AttentionGradients) {
+  for (bool dropped : {false, true}) {
+    reference::Attention sizes{5, 4, 2, 3, 0.6};
+    int64_t rows = 2 * sizes.sequence;
+    Values qkv = rig_.random(rows * sizes.qkv_columns());
+    Values upper = rig_.random(rows * sizes.heads * sizes.head_dim);
+    Values keep;
+    if (dropped) {
+      keep = reference::dropout_factors({7, 1, 2, 3, 4}, 0.3f, rows * sizes.heads * sizes.sequence);
+    }
+    expect_gradient(qkv, reference::attention_grad(sizes, upper, qkv, keep), [&](const Values& x) {
+      return dot(upper, reference::attention(sizes, x, keep).out);
+    });
+  }
+}
+
+TEST_F(OpReferenceTest, AttentionOfOneTokenIsItsValue) {
+  reference::Attention sizes{1, 2, 1, 3, 1.0};
+  Values qkv = rig_.random(sizes.qkv_columns());
+  Values out = reference::attention(sizes, qkv, {}).out;
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(out[i], qkv[9 + i % 3], 1e-12);
+}
+
+TEST_F(OpReferenceTest, CrossEntropyGradients) {
+  Values hidden = rig_.random(4 * 5);
+  Values weight = rig_.random(6 * 5);
+  Ids labels = {2, -1, 5, 0};
+  auto loss = [&](const Values& h, const Values& w) {
+    Values losses = reference::cross_entropy(h, w, labels).loss;
+    double total = 0.0;
+    for (double value : losses) total += value;
+    return 0.7 * total;
+  };
+  reference::CrossEntropyGrads grads = reference::cross_entropy_grads(hidden, weight, labels, 0.7);
+  expect_gradient(hidden, grads.hidden, [&](const Values& x) { return loss(x, weight); });
+  expect_gradient(weight, grads.weight, [&](const Values& x) { return loss(hidden, x); });
+}
+
+TEST_F(OpReferenceTest, SquaredErrorGradient) {
+  Values prediction = rig_.random(3 * 4);
+  Values target = rig_.random(3 * 4);
+  expect_gradient(prediction, reference::squared_error_grad(prediction, target, 4, 0.7),
+                  [&](const Values& x) {
+                    Values losses = reference::squared_error(x, target, 4);
+                    return 0.7 * (losses[0] + losses[1] + losses[2]);
+                  });
+}
+
+TEST_F(OpReferenceTest, DropoutKeepsTheStatedShare) {
+  constexpr int64_t kCount = 100000;
+  Values factors = reference::dropout_factors({rig_.engine()(), 1, 2, 3, 4}, 0.25f, kCount);
+  double kept = static_cast<double>(
+      std::count_if(factors.begin(), factors.end(), [](double factor) { return factor != 0.0; }));
+  // Five standard deviations of a binomial.
+  EXPECT_NEAR(kept, 0.75 * kCount, 5.0 * std::sqrt(kCount * 0.75 * 0.25));
+}
+
+}  // namespace
+}  // namespace stagecoach
