@@ -1,0 +1,157 @@
+#include "scheduler/stage_memory.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/gpt2.h"
+#include "scheduler/planner.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr MicroBatchShape kShape{2, 8};
+
+Network tiny_network(DType dtype) {
+  Gpt2Config config;
+  config.vocab_size = 50;
+  config.n_positions = 8;
+  config.n_embd = 16;
+  config.n_layer = 3;
+  config.n_head = 2;
+  config.n_inner = 32;
+  return make_gpt2(config, Gpt2Head::kLoss, dtype).value();
+}
+
+std::vector<Stage> three_stages() {
+  return {{ActionKind::kForward, 0, 2},
+          {ActionKind::kForwardBackward, 3, 4},
+          {ActionKind::kBackward, 1, 2},
+          {ActionKind::kBackward, 0, 0}};
+}
+
+StageLayout layout_of(const Network& network, const std::vector<Stage>& stages, int stage) {
+  std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
+  return layout_stage(network, stages[stage], starts, kShape);
+}
+
+TEST(StageMemory, ForwardSendsHomeWhereABackwardStageStarts) {
+  Network network = tiny_network(DType::kF32);
+  StageLayout layout = layout_of(network, three_stages(), 0);
+  ASSERT_EQ(layout.downloads.size(), 2u);
+  EXPECT_EQ(layout.downloads[0].boundary, 1);
+  EXPECT_EQ(layout.downloads[1].boundary, 3);
+  EXPECT_TRUE(layout.gradients.empty());
+  EXPECT_EQ(layout.input_grad.region, Region::kNone);
+}
+
+TEST(StageMemory, TiedBlockIsUploadedOnceAndHasAGradientPerSite) {
+  Network network = tiny_network(DType::kF32);
+  std::vector<Stage> stages = {{ActionKind::kForwardBackward, 0, 4}};
+  StageLayout layout = layout_of(network, stages, 0);
+  auto uploads = std::count_if(layout.blocks.begin(), layout.blocks.end(), [&](const auto& place) {
+    return network.blocks[place.block].name == "wte";
+  });
+  auto sites =
+      std::count_if(layout.gradients.begin(), layout.gradients.end(),
+                    [&](const auto& place) { return network.blocks[place.block].name == "wte"; });
+  EXPECT_EQ(uploads, 1);
+  EXPECT_EQ(sites, 2);
+}
+
+/// Places of one region that are alive at the same time must not share bytes.
+void expect_disjoint(std::vector<Place> places) {
+  std::erase_if(
+      places, [](const Place& place) { return place.region == Region::kNone || place.size == 0; });
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.offset < b.offset; });
+  for (size_t i = 1; i < places.size(); ++i) {
+    EXPECT_LE(places[i - 1].offset + places[i - 1].size, places[i].offset);
+  }
+}
+
+TEST(StageMemory, BackwardStageKeepsEverythingApart) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    Network network = tiny_network(dtype);
+    for (int stage : {1, 2, 3}) {
+      StageLayout layout = layout_of(network, three_stages(), stage);
+      std::vector<Place> work = {layout.workspace}, in = {layout.input, layout.labels};
+      std::vector<Place> out = {layout.input_grad, layout.loss};
+      for (size_t layer = 0; layer < layout.layers.size(); ++layer) {
+        work.push_back(layout.layers[layer].saved);
+        if (layout.layers[layer].output.region == Region::kWork)
+          work.push_back(layout.layers[layer].output);
+      }
+      // Neighbouring layers' gradients are alive together.
+      for (size_t layer = 0; layer + 1 < layout.layers.size(); ++layer) {
+        std::vector<Place> with_gradients = work;
+        for (size_t near : {layer, layer + 1}) {
+          if (layout.layers[near].output_grad.region == Region::kWork) {
+            with_gradients.push_back(layout.layers[near].output_grad);
+          }
+        }
+        expect_disjoint(with_gradients);
+      }
+      if (layout.layers.back().output_grad.region == Region::kIn) {
+        in.push_back(layout.layers.back().output_grad);
+      }
+      expect_disjoint(work);
+      expect_disjoint(in);
+      expect_disjoint(out);
+    }
+  }
+}
+
+TEST(StageMemory, NeedIsTheLargestOfEachRegion) {
+  Network network = tiny_network(DType::kBF16);
+  std::vector<Stage> stages = three_stages();
+  DeviceMemoryNeed all = device_memory_need(network, stages, kShape);
+  EXPECT_TRUE(all.rounds_gradients);
+  for (int stage = 0; stage < 4; ++stage) {
+    DeviceMemoryNeed one = stage_memory_need(network, layout_of(network, stages, stage));
+    EXPECT_LE(one.parameter_bytes, all.parameter_bytes);
+    EXPECT_LE(one.work_bytes, all.work_bytes);
+    EXPECT_LE(one.total(), all.total());
+  }
+}
+
+PlanRequest request_with(ByteCount free_bytes) {
+  PlanRequest request;
+  request.devices.resize(2);
+  request.devices[0].id = "cpu:0";
+  request.devices[1].id = "cpu:1";
+  request.free_bytes = {free_bytes, free_bytes + kMiB};
+  request.shape = kShape;
+  request.micro_batches = 4;
+  return request;
+}
+
+TEST(Planner, ArenaNeverExceedsTheSmallestDevice) {
+  Network network = tiny_network(DType::kF32);
+  for (ByteCount free_bytes = 40 * kKiB; free_bytes < 400 * kKiB; free_bytes += 10 * kKiB) {
+    Result<PlannedRun> run = plan_run(network, request_with(free_bytes));
+    if (!run.is_ok()) continue;
+    EXPECT_LE(run->arena_bytes, free_bytes);
+  }
+  EXPECT_TRUE(plan_run(network, request_with(kMiB)).is_ok());
+}
+
+TEST(Planner, RefusalNamesLayerDeviceBytesAndRemedy) {
+  Network network = tiny_network(DType::kF32);
+  Status status = plan_run(network, request_with(10 * kKiB)).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("cpu:0"));
+  EXPECT_THAT(status.message(), HasSubstr("10240 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr("'h."));
+  EXPECT_THAT(status.message(), HasSubstr("memory="));
+  // What the message asks for is enough.
+  std::string text = status.message();
+  size_t at = text.find("at least ");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_TRUE(plan_run(network, request_with(std::stoll(text.substr(at + 9)))).is_ok());
+}
+
+}  // namespace
+}  // namespace stagecoach
