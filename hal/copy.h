@@ -24,6 +24,7 @@ struct FillRequest {
 /// Which way a copy goes; decides the copy engine.
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice, kHostToHost };
 
+/// Direction of a request whose buffers are set.
 CopyDirection copy_direction(const CopyRequest& request);
 
 /// "upload", "download", "device copy" or "host copy".

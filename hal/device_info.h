@@ -8,14 +8,14 @@ namespace stagecoach {
 
 /// What a device is. Plain data, filled once by the backend.
 struct DeviceInfo {
-  std::string id;       ///< "cpu:0": what messages and --devices use
-  std::string backend;  ///< "cpu"
-  std::string name;     ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
-  int index = 0;        ///< position among the opened devices of its backend
-  ByteCount memory_bytes = 0;  ///< usable by this logical device
-  int copy_engines = 0;        ///< directions that can run at once
-  int numa_node = -1;          ///< -1: unknown or none
-  std::string pci_address;     ///< empty when not on PCI
+  std::string id;                ///< "cpu:0": what messages and --devices use
+  std::string backend;           ///< "cpu"
+  std::string name;              ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
+  int index = 0;                 ///< position among the opened devices of its backend
+  ByteCount memory_bytes = 0;    ///< usable by this logical device
+  int copy_engines = 0;          ///< directions that can run at once
+  int numa_node = -1;            ///< -1: unknown or none
+  std::string pci_address;       ///< empty when not on PCI
   bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them
   double speed = 1.0;            ///< relative compute speed when known
 };

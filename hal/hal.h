@@ -2,8 +2,8 @@
 
 // The hardware abstraction layer: what the scheduler knows of a device. The smallest program:
 //
-//   BackendRegistry registry = built_in_backends();            // backends/register_backends.h
-//   auto devices = registry.open_devices("cpu:2");             // Result<vector<unique_ptr<Device>>>
+//   BackendRegistry registry = built_in_backends();           // backends/register_backends.h
+//   auto devices = registry.open_devices("cpu:2");            // Result<vector<unique_ptr<Device>>>
 //   auto stream = devices.value()[0]->create_stream({"compute"});
 //   auto tensor = devices.value()[0]->allocate(1 << 20, "weights");
 //   stream.value()->fill({tensor.buffer->view(), 0, 4, "zero"});

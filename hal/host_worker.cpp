@@ -85,7 +85,7 @@ void HostWorker::run_entry(Entry& entry) {
   bool waits = !entry.after.is_none() && entry.after.timeline != id();
   if (Status status = waits ? stagecoach::wait_until_reached(entry.after) : Status::ok();
       !status.is_ok()) {
-    fail(status.with_site(site));
+    fail(status.site().device.empty() ? status.with_site(site) : status);
     return;
   }
   if (!this->status().is_ok()) return;  // abandoned meanwhile

@@ -13,7 +13,10 @@ enum class MemoryKind : uint8_t {
   kHostPageable,    ///< Ordinary memory: copies work but block the issuing thread on real cards.
 };
 
-constexpr bool is_host(MemoryKind kind) { return kind != MemoryKind::kDevice; }
+/// Whether the host may touch the bytes.
+constexpr bool is_host(MemoryKind kind) {
+  return kind != MemoryKind::kDevice;
+}
 
 /// "device", "pinned", "registered" or "pageable".
 std::string_view memory_kind_name(MemoryKind kind);

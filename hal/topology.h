@@ -19,8 +19,8 @@ struct PeerLink {
   int source = 0;  ///< index into the devices given to discover
   int target = 0;
   PeerState state = PeerState::kUntested;
-  std::string reason;            ///< why it is broken or impossible
-  double bytes_per_second = 0;   ///< measured by the probe; 0 when not
+  std::string reason;           ///< why it is broken or impossible
+  double bytes_per_second = 0;  ///< measured by the probe; 0 when not
 };
 
 /// One NUMA node of the host.
@@ -39,8 +39,8 @@ struct Topology {
   static Result<Topology> discover(const std::vector<Device*>& devices);
 };
 
-/// Tests one link with a checksummed copy of `size` bytes within `timeout_ns` and fills in its state. A
-/// corrupt or late copy makes the link broken; it is not a failure of the call.
+/// Tests one link with a copy of `size` bytes, compared afterwards, within `timeout_ns`, and fills
+/// in its state. A corrupt or late copy makes the link broken; it is not a failure of the call.
 Status probe_peer_link(const std::vector<Device*>& devices, PeerLink& link, ByteCount size,
                        int64_t timeout_ns);
 
