@@ -17,8 +17,10 @@ namespace {
 constexpr std::string_view kUtf8Mark = "\xef\xbb\xbf";
 constexpr std::string_view kUtf16LittleMark = "\xff\xfe";
 constexpr std::string_view kUtf16BigMark = "\xfe\xff";
-/// Bytes looked at, and share of zeros on even or odd places, that tell UTF-16 without a mark.
+/// Bytes looked at (and least that tell), and share of zeros on even or odd places, that make
+/// UTF-16 without a mark.
 constexpr size_t kEncodingProbeBytes = 4096;
+constexpr size_t kLeastProbeBytes = 8;
 constexpr double kUtf16ZeroShare = 0.4;
 
 /// Rounds of the keyed permutation; four make a Feistel network pseudo-random (Luby, Rackoff).
@@ -36,7 +38,8 @@ std::string_view wide_encoding(std::string_view text) {
   double half = static_cast<double>(probe.size()) / 2.0;
   bool even = static_cast<double>(zeros[0]) > kUtf16ZeroShare * half && zeros[1] == 0;
   bool odd = static_cast<double>(zeros[1]) > kUtf16ZeroShare * half && zeros[0] == 0;
-  if (probe.size() >= 4 && (even || odd)) return "UTF-16 (every second byte is zero)";
+  if (probe.size() >= kLeastProbeBytes && (even || odd))
+    return "UTF-16 (every second byte is zero)";
   return "";
 }
 

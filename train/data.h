@@ -22,10 +22,10 @@ inline constexpr int32_t kByteSeparator = 256;
 /// Ids 0 to 255 are bytes.
 inline constexpr int64_t kByteVocabulary = 256;
 
-/// Reads text files as bytes (tokenizer "bytes"): files joined by the separator when `vocabulary` > 256.
-/// A byte-order mark is dropped and CRLF becomes LF, so that editors do not change what is learned;
-/// UTF-16 is refused by name. An unreadable or empty file is refused, naming it; so is data shorter than
-/// one sequence plus its next token, with tokens found and needed.
+/// Reads text files as bytes (tokenizer "bytes"): files joined by the separator when `vocabulary` >
+/// 256. A byte-order mark is dropped and CRLF becomes LF, so that editors do not change what is
+/// learned; UTF-16 is refused by name. An unreadable or empty file is refused, naming it; so is
+/// data shorter than one sequence plus its next token, with tokens found and needed.
 Result<TokenData> read_byte_data(const std::vector<std::string>& files, int64_t vocabulary,
                                  int64_t sequence);
 
@@ -43,8 +43,8 @@ struct TokenBatch {
 /// Thread rule: any thread.
 class BatchSampler {
  public:
-  /// `data` must outlive the sampler and hold at least one window. Fewer windows than `sequences` is
-  /// allowed: a batch may then span epochs.
+  /// `data` must outlive the sampler and hold at least one window. Fewer windows than `sequences`
+  /// is allowed: a batch may then span epochs.
   BatchSampler(const TokenData& data, int64_t sequence, int64_t sequences, uint64_t seed);
   void fill(int64_t iteration, TokenBatch& batch) const;
   int64_t windows() const { return windows_; }
@@ -60,8 +60,8 @@ class BatchSampler {
   int64_t windows_;
 };
 
-/// Conditional entropy in nats per token of the empirical bigram distribution of `tokens`, from its own
-/// counts: what a model that sees one token back can reach at best on them.
+/// Conditional entropy in nats per token of the empirical bigram distribution of `tokens`, from its
+/// own counts: what a model that sees one token back can reach at best on them.
 double bigram_entropy(std::span<const int32_t> tokens);
 
 }  // namespace stagecoach

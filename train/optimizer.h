@@ -28,8 +28,9 @@ void adamw_update(float* parameters, float* first_moment, float* second_moment,
 /// order: the same bits for any number of threads.
 double sum_of_squares(const float* values, int64_t count, TaskPool& pool);
 
-/// Learning rate of iteration `iteration` (from 0): linear warm-up to `peak` over `warmup` iterations,
-/// then "cosine" or "linear" decay to `floor_fraction` * peak at `total`, or "constant".
+/// Learning rate of iteration `iteration` (from 0): linear warm-up to `peak` over `warmup`
+/// iterations, then "cosine" or "linear" decay to `floor_fraction` * peak at `total`, or
+/// "constant".
 double learning_rate_at(int64_t iteration, int64_t total, double peak, int64_t warmup,
                         const std::string& decay, double floor_fraction);
 

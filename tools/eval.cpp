@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+
+#include "core/json.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "train/data.h"
+#include "train/evaluation.h"
+#include "train/interrupt.h"
+#include "train/model_session.h"
+#include "train/progress.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// Longest window when --sequence is not given: enough for any loss to have settled.
+constexpr int64_t kDefaultSequence = 1024;
+constexpr int64_t kBatch = 8;
+
+struct EvalOptions {
+  std::string model;
+  std::vector<std::string> data;
+  int64_t sequence = 0;
+  std::string devices = "cpu:1";
+};
+
+Result<int> run(const EvalOptions& options, const CommandContext& context) {
+  InterruptGuard guard;
+  TrainConfig config;
+  config.model.path = options.model;
+  config.devices.use = options.devices;
+  config.output.trace = false;
+  config.train.batch = kBatch;
+  config.train.micro_batches = kBatch;
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
+  config.data.sequence = options.sequence > 0
+                             ? options.sequence
+                             : std::min(kDefaultSequence, source.config.n_positions);
+  Progress progress;
+  progress.phase("reading data");
+  STAGECOACH_ASSIGN_OR_RETURN(TokenData data,
+                              read_byte_data(options.data, source.config.vocab_size, 1));
+  progress.phase("loading the model");
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session,
+                              open_model_session(context.backends, config, Gpt2Head::kLoss));
+  progress.phase("evaluating");
+  Result<Evaluation> result = evaluate_tokens(*session.trainer, data.tokens, config.data.sequence,
+                                              kBatch, static_cast<int64_t>(data.tokens.size()));
+  if (InterruptGuard::is_interrupted()) return kExitInterrupted;
+  if (!result.is_ok()) return result.status();
+  double perplexity = std::exp(result->loss);
+  if (context.json) {
+    Json json = Json::object();
+    json["loss"] = result->loss;
+    json["perplexity"] = perplexity;
+    json["tokens"] = result->tokens;
+    json["sequence"] = config.data.sequence;
+    json["bigram_entropy"] = bigram_entropy(data.tokens);
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens\n", result->loss,
+               perplexity, result->tokens);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command make_eval_command() {
+  auto options = std::make_shared<EvalOptions>();
+  Command command;
+  command.name = "eval";
+  command.summary = "computes loss and perplexity of a model on text";
+  command.examples = {"stagecoach eval --model out/checkpoint --data validation.txt",
+                      "stagecoach eval --model out/checkpoint --data a.txt --sequence 256 --json"};
+  command.options = {
+      {"--model", "M", "Hugging Face folder with weights, such as a checkpoint", &options->model,
+       true},
+      {"--data", "FILE…", "text to evaluate on", &options->data, true},
+      {"--sequence", "T", "tokens of a window (default: the model's positions, at most 1024)",
+       &options->sequence},
+      {"--devices", "SPEC", "devices to use (default: cpu:1)", &options->devices}};
+  command.run = [options](const CommandContext& context) -> Result<int> {
+    if (options->sequence < 0) {
+      return invalid_argument(fmt::format("--sequence is {}; it must be 1 or more, for example 128",
+                                          options->sequence));
+    }
+    return run(*options, context);
+  };
+  return command;
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,422 @@
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "model/gpt2_weights.h"
+#include "model/safetensors.h"
+
+namespace stagecoach {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFormatVersion = 1;
+constexpr std::string_view kFolderPrefix = "checkpoint-";
+constexpr std::string_view kUnfinishedPrefix = ".checkpoint-";
+constexpr std::string_view kUnfinishedSuffix = ".tmp";
+constexpr const char* kLink = "checkpoint";
+constexpr const char* kStateFile = "trainer_state.json";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+/// Every file but the state file, which lists them with their sizes.
+constexpr const char* kListedFiles[] = {"config.json", "model.safetensors", kOptimizerFile};
+/// Bytes a tensor's entry takes in a header, and those of the small files.
+constexpr ByteCount kHeaderBytesPerTensor = 256;
+constexpr ByteCount kSmallFilesBytes = 64 * kKiB;
+
+/// Iteration of a folder name "checkpoint-<iteration>".
+std::optional<int64_t> iteration_of(const std::string& name) {
+  if (!name.starts_with(kFolderPrefix)) return std::nullopt;
+  const char* begin = name.data() + kFolderPrefix.size();
+  const char* end = name.data() + name.size();
+  int64_t iteration = 0;
+  auto [next, error] = std::from_chars(begin, end, iteration);
+  if (error != std::errc() || next != end || begin == end) return std::nullopt;
+  return iteration;
+}
+
+std::string folder_of(const std::string& run_folder, int64_t iteration) {
+  return fmt::format("{}/{}{}", run_folder, kFolderPrefix, iteration);
+}
+
+std::string unfinished_folder_of(const std::string& run_folder, int64_t iteration) {
+  return fmt::format("{}/{}{}{}", run_folder, kUnfinishedPrefix, iteration, kUnfinishedSuffix);
+}
+
+/// Folders "checkpoint-<iteration>" of a run, newest first.
+std::vector<std::pair<int64_t, std::string>> list_folders(const std::string& run_folder) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator it(run_folder, error), end; !error && it != end;
+       it.increment(error)) {
+    std::optional<int64_t> iteration = iteration_of(it->path().filename().string());
+    if (iteration.has_value()) found.emplace_back(*iteration, it->path().string());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
+  Json json = Json::object();
+  json["format_version"] = kFormatVersion;
+  json["iteration"] = record.iteration;
+  json["loss_first"] = record.loss_first;
+  json["loss_last"] = record.loss_last;
+  json["data_digest"] = record.data_digest;
+  json["weights_sha256"] = record.weights_sha256;
+  json["config"] = record.config;
+  json["model"] = record.model;
+  for (const char* file : kListedFiles) {
+    std::error_code ignored;
+    json["files"][file] = static_cast<int64_t>(fs::file_size(folder + "/" + file, ignored));
+  }
+  return json;
+}
+
+bool has(const Json& json, const char* key, bool (Json::*is_type)() const) {
+  const Json* member = json.find(key);
+  return member != nullptr && (member->*is_type)();
+}
+
+/// Reads trainer_state.json and compares the files it lists. The error says what is wrong.
+Result<CheckpointRecord> read_record(const std::string& folder) {
+  std::string path = folder + "/" + kStateFile;
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  Result<Json> parsed = Json::parse(text);
+  if (!parsed.is_ok()) return parsed.status().with_context(path);
+  const Json& json = *parsed;
+  bool complete =
+      has(json, "format_version", &Json::is_integer) && has(json, "iteration", &Json::is_integer) &&
+      has(json, "data_digest", &Json::is_string) && has(json, "weights_sha256", &Json::is_string) &&
+      has(json, "config", &Json::is_object) && has(json, "model", &Json::is_object) &&
+      has(json, "files", &Json::is_object);
+  if (!complete) return data_loss(fmt::format("{}: keys are missing", path));
+  if (json.find("format_version")->as_integer() != kFormatVersion) {
+    return unimplemented(fmt::format("{}: format_version is {}; this version reads {}", path,
+                                     json.find("format_version")->dump(), kFormatVersion));
+  }
+  for (const auto& [file, size] : json.find("files")->members()) {
+    std::error_code error;
+    uintmax_t found = fs::file_size(folder + "/" + file, error);
+    if (error) return data_loss(fmt::format("{}/{} is missing", folder, file));
+    if (!size.is_integer() || static_cast<uintmax_t>(size.as_integer()) != found) {
+      return data_loss(fmt::format("{}/{} holds {} bytes of {}", folder, file, found, size.dump()));
+    }
+  }
+  CheckpointRecord record;
+  record.iteration = json.find("iteration")->as_integer();
+  record.config = *json.find("config");
+  record.model = *json.find("model");
+  record.data_digest = json.find("data_digest")->as_string();
+  record.weights_sha256 = json.find("weights_sha256")->as_string();
+  if (has(json, "loss_first", &Json::is_number)) {
+    record.loss_first = json.find("loss_first")->as_number();
+  }
+  if (has(json, "loss_last", &Json::is_number)) {
+    record.loss_last = json.find("loss_last")->as_number();
+  }
+  return record;
+}
+
+std::vector<int64_t> dimensions(const Shape& shape) {
+  return {shape.dims.begin(), shape.dims.begin() + shape.rank};
+}
+
+Status save_moments(const std::string& folder, Trainer& trainer) {
+  std::vector<SafetensorsTensor> tensors;
+  const Network& network = trainer.network();
+  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
+    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
+      SafetensorsTensor tensor;
+      tensor.shape = dimensions(parameter.shape);
+      tensor.name = parameter.name + ".exp_avg";
+      tensor.data = trainer.block_first_moment(block) + parameter.offset;
+      tensors.push_back(tensor);
+      tensor.name = parameter.name + ".exp_avg_sq";
+      tensor.data = trainer.block_second_moment(block) + parameter.offset;
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
+}
+
+Status load_moment(const SafetensorsFile& file, const std::string& name, const Shape& shape,
+                   float* out) {
+  const SafetensorInfo* tensor = file.find(name);
+  if (tensor == nullptr) {
+    return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
+  }
+  if (tensor->shape != dimensions(shape)) {
+    return data_loss(fmt::format("'{}': tensor '{}' has shape {}, expected {}", file.path(), name,
+                                 format_shape(tensor->shape), format_shape(dimensions(shape))));
+  }
+  return file.read_f32(*tensor, out);
+}
+
+Status load_moments(const std::string& folder, Trainer& trainer) {
+  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::open(folder + "/" + kOptimizerFile));
+  const Network& network = trainer.network();
+  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
+    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
+      STAGECOACH_RETURN_IF_ERROR(load_moment(file, parameter.name + ".exp_avg", parameter.shape,
+                                             trainer.block_first_moment(block) + parameter.offset));
+      STAGECOACH_RETURN_IF_ERROR(
+          load_moment(file, parameter.name + ".exp_avg_sq", parameter.shape,
+                      trainer.block_second_moment(block) + parameter.offset));
+    }
+  }
+  return Status::ok();
+}
+
+Status rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return Status::ok();
+  return io_error(fmt::format("cannot rename '{}' to '{}': {}", from, to, std::strerror(errno)));
+}
+
+/// Writes all files of a checkpoint into `folder` and makes them durable.
+Status write_files(const std::string& folder, const CheckpointRecord& record, Trainer& trainer) {
+  STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
+  STAGECOACH_RETURN_IF_ERROR(
+      write_file_atomically(folder + "/config.json", record.model.dump(true) + "\n"));
+  std::vector<const float*> blocks;
+  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
+    blocks.push_back(trainer.block_parameters(block));
+  }
+  STAGECOACH_RETURN_IF_ERROR(save_weights(folder, trainer.network(), blocks));
+  STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
+  CheckpointRecord stamped = record;
+  stamped.weights_sha256 = trainer.weights_sha256();
+  STAGECOACH_RETURN_IF_ERROR(
+      write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
+  return sync_folder(folder);
+}
+
+/// Makes RUN/checkpoint a link to the newest checkpoint; replaced by a rename, so it always points
+/// to a whole one.
+Status point_link(const std::string& run_folder, const std::string& target_name) {
+  std::string temporary = fmt::format("{}/.{}-link{}", run_folder, kLink, kUnfinishedSuffix);
+  ::unlink(temporary.c_str());
+  if (::symlink(target_name.c_str(), temporary.c_str()) != 0) {
+    return io_error(
+        fmt::format("cannot create the link '{}': {}", temporary, std::strerror(errno)));
+  }
+  STAGECOACH_RETURN_IF_ERROR(rename_path(temporary, fmt::format("{}/{}", run_folder, kLink)));
+  return sync_folder(run_folder);
+}
+
+void remove_folder(const std::string& run_folder, int64_t iteration, const std::string& path) {
+  // Renamed first: a crash in the middle must not leave a folder that looks like a checkpoint.
+  std::string condemned = unfinished_folder_of(run_folder, iteration);
+  std::error_code ignored;
+  fs::remove_all(condemned, ignored);
+  fs::rename(path, condemned, ignored);
+  fs::remove_all(condemned, ignored);
+}
+
+void prune(const std::string& run_folder, int64_t keep_last) {
+  int64_t kept = 0;
+  for (const auto& [iteration, path] : list_folders(run_folder)) {
+    if (++kept > keep_last) remove_folder(run_folder, iteration, path);
+  }
+}
+
+Status describe_save_failure(const Status& status, const std::string& run_folder,
+                             ByteCount needed) {
+  std::error_code ignored;
+  std::string previous = fs::exists(run_folder + "/" + kLink, ignored)
+                             ? "the previous checkpoint is intact"
+                             : "there is no earlier checkpoint";
+  std::string room;
+  if (status.code() == StatusCode::kResourceExhausted) {
+    room = fmt::format(
+        "; a checkpoint needs {} bytes: free that much there, or set output.dir "
+        "to a file system that has it",
+        needed);
+  }
+  return io_error(
+      fmt::format("cannot save a checkpoint: {}{}; {}", status.message(), room, previous));
+}
+
+}  // namespace
+
+ByteCount checkpoint_bytes(const Network& network) {
+  ByteCount tensors = 0;
+  for (const ParameterBlock& block : network.blocks) {
+    tensors += static_cast<ByteCount>(block.parameters.size());
+  }
+  constexpr ByteCount kBytesPerParameter = 3 * sizeof(float);  // weight and two moments
+  return network.parameter_count() * kBytesPerParameter + 3 * tensors * kHeaderBytesPerTensor +
+         kSmallFilesBytes;
+}
+
+Status check_free_space(const std::string& folder, ByteCount needed) {
+  fs::path place = fs::absolute(folder);
+  std::error_code ignored;
+  while (!fs::exists(place, ignored) && place.has_parent_path() && place != place.parent_path()) {
+    place = place.parent_path();
+  }
+  struct statvfs info = {};
+  // A file system that does not tell is found out when writing.
+  if (::statvfs(place.c_str(), &info) != 0) return Status::ok();
+  auto available = static_cast<ByteCount>(info.f_bavail) * static_cast<ByteCount>(info.f_frsize);
+  if (available >= needed) return Status::ok();
+  return io_error(
+      fmt::format("'{}' has {} bytes free; checkpoints need {} bytes: free that much, or set "
+                  "output.dir to a file system that has it",
+                  place.string(), available, needed));
+}
+
+Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
+                       Trainer& trainer, int64_t keep_last) {
+  STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
+  std::string name = fmt::format("{}{}", kFolderPrefix, record.iteration);
+  std::string folder = folder_of(run_folder, record.iteration);
+  std::string unfinished = unfinished_folder_of(run_folder, record.iteration);
+  std::error_code ignored;
+  if (fs::exists(folder, ignored)) {
+    if (read_record(folder).is_ok()) return Status::ok();
+    remove_folder(run_folder, record.iteration, folder);
+  }
+  fs::remove_all(unfinished, ignored);
+  ByteCount needed = checkpoint_bytes(trainer.network());
+  auto write = [&]() -> Status {
+    STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, needed));
+    STAGECOACH_RETURN_IF_ERROR(write_files(unfinished, record, trainer));
+    STAGECOACH_RETURN_IF_ERROR(rename_path(unfinished, folder));
+    STAGECOACH_RETURN_IF_ERROR(sync_folder(run_folder));
+    return point_link(run_folder, name);
+  };
+  if (Status status = write(); !status.is_ok()) {
+    fs::remove_all(unfinished, ignored);
+    return describe_save_failure(status, run_folder, needed);
+  }
+  prune(run_folder, keep_last);
+  return Status::ok();
+}
+
+Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder,
+                                                       std::vector<std::string>* notes) {
+  std::error_code ignored;
+  if (fs::exists(folder + "/" + kStateFile, ignored)) {
+    STAGECOACH_ASSIGN_OR_RETURN(CheckpointRecord record, read_record(folder));
+    return std::optional(FoundCheckpoint{folder, std::move(record)});
+  }
+  for (const auto& [iteration, path] : list_folders(folder)) {
+    Result<CheckpointRecord> record = read_record(path);
+    if (record.is_ok()) return std::optional(FoundCheckpoint{path, std::move(record).value()});
+    // One that is whole but of another version must not be passed over: older work would win.
+    if (record.status().code() == StatusCode::kUnimplemented) return record.status();
+    notes->push_back(fmt::format("{} is not a whole checkpoint and is skipped: {}", path,
+                                 record.status().message()));
+  }
+  return std::optional<FoundCheckpoint>();
+}
+
+void remove_unfinished_checkpoints(const std::string& run_folder) {
+  std::vector<fs::path> condemned;
+  std::error_code error;
+  for (fs::directory_iterator it(run_folder, error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.starts_with(kUnfinishedPrefix) && name.ends_with(kUnfinishedSuffix)) {
+      condemned.push_back(it->path());
+    }
+  }
+  for (const fs::path& path : condemned) fs::remove_all(path, error);
+}
+
+Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
+  std::vector<float*> blocks;
+  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
+    blocks.push_back(trainer.block_parameters(block));
+  }
+  STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), blocks));
+  STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
+  trainer.parameters_changed();
+  trainer.set_iteration(checkpoint.record.iteration);
+  std::string found = trainer.weights_sha256();
+  if (found == checkpoint.record.weights_sha256) return Status::ok();
+  return data_loss(fmt::format(
+      "{}/model.safetensors: the weights' sha256 is {}, but {} says {}: the file was changed or "
+      "damaged; use an older checkpoint",
+      checkpoint.path, found, kStateFile, checkpoint.record.weights_sha256));
+}
+
+namespace {
+
+std::string value_at(const Json& config, std::string_view section, std::string_view key) {
+  const Json* table = config.find(section);
+  const Json* value = table == nullptr ? nullptr : table->find(key);
+  return value == nullptr ? "absent" : value->dump();
+}
+
+Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const std::string& there,
+               const std::string& here) {
+  return invalid_argument(fmt::format(
+      "cannot continue from {}: {} is {} there and {} here; set it back, or start anew in another "
+      "output.dir",
+      checkpoint.path, what, there, here));
+}
+
+}  // namespace
+
+Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& config,
+                       const Json& model, const std::string& data_digest,
+                       std::vector<std::string>* notes) {
+  const CheckpointRecord& record = checkpoint.record;
+  for (const auto& [key, value] : model.members()) {
+    const Json* there = record.model.find(key);
+    std::string there_text = there == nullptr ? "absent" : there->dump();
+    if (there_text != value.dump()) {
+      return differs(checkpoint, "the model's " + key, there_text, value.dump());
+    }
+  }
+  Json here = train_config_to_json(config);
+  struct Compared {
+    const char* section;
+    const char* key;
+  };
+  auto compare = [&](const Compared& entry) -> Status {
+    std::string old_value = value_at(record.config, entry.section, entry.key);
+    std::string new_value = value_at(here, entry.section, entry.key);
+    if (old_value == new_value) return Status::ok();
+    return differs(checkpoint, fmt::format("{}.{}", entry.section, entry.key), old_value,
+                   new_value);
+  };
+  STAGECOACH_RETURN_IF_ERROR(compare({"model", "dtype"}));
+  // The files may have moved; what they hold may not change.
+  if (record.data_digest != data_digest) {
+    return differs(checkpoint, "the sha256 of the training tokens", record.data_digest,
+                   data_digest);
+  }
+  for (Compared entry : {Compared{"data", "sequence"},
+                         {"data", "seed"},
+                         {"data", "tokenizer"},
+                         {"train", "batch"}}) {
+    STAGECOACH_RETURN_IF_ERROR(compare(entry));
+  }
+  for (const auto& member : here.find("optimizer")->members()) {
+    STAGECOACH_RETURN_IF_ERROR(compare({"optimizer", member.first.c_str()}));
+  }
+  for (const char* key : {"microbatches", "rounds", "seed"}) {
+    std::string old_value = value_at(record.config, "train", key);
+    std::string new_value = value_at(here, "train", key);
+    if (old_value == new_value) continue;
+    notes->push_back(
+        fmt::format("train.{} was {} and is {} now: results go on from here with other bits", key,
+                    old_value, new_value));
+  }
+  return Status::ok();
+}
+
+}  // namespace stagecoach

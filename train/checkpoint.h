@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/json.h"
+#include "core/status.h"
+#include "train/config.h"
+#include "train/trainer.h"
+
+namespace stagecoach {
+
+/// What a checkpoint says of the run that wrote it: trainer_state.json.
+///
+/// A checkpoint is a folder RUN/checkpoint-<iteration>: config.json and model.safetensors (fp32,
+/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments)
+/// and trainer_state.json. RUN/checkpoint is a link to the newest.
+struct CheckpointRecord {
+  int64_t iteration = 0;  ///< updates done
+  Json config;            ///< the training configuration
+  Json model;             ///< the model's config.json
+  std::string data_digest;
+  std::string weights_sha256;
+  double loss_first = 0;
+  double loss_last = 0;
+};
+
+/// A whole checkpoint on disk.
+struct FoundCheckpoint {
+  std::string path;
+  CheckpointRecord record;
+};
+
+/// Bytes a checkpoint of this network takes, rounded up generously.
+ByteCount checkpoint_bytes(const Network& network);
+
+/// Ok when the file system of `folder` (which need not exist yet) has room for `needed` bytes; else
+/// an io failure that names both and what to do.
+Status check_free_space(const std::string& folder, ByteCount needed);
+
+/// Writes RUN/checkpoint-<iteration>, makes RUN/checkpoint point to it and deletes all but the
+/// `keep_last` newest. A crash at any moment leaves the previous checkpoint whole: everything is
+/// written and synchronised in a temporary folder that is renamed last. Does nothing when the
+/// folder already holds this iteration. Errors: io, naming the file, bytes needed and free; the
+/// temporary folder is gone then.
+Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
+                       Trainer& trainer, int64_t keep_last);
+
+/// The newest whole checkpoint in `folder`: a run's folder, or itself a checkpoint. Nothing when
+/// there is none. Half-written ones are skipped; `notes` receives a line for each.
+Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder,
+                                                       std::vector<std::string>* notes);
+
+/// Deletes what interrupted saves left behind in `run_folder`.
+void remove_unfinished_checkpoints(const std::string& run_folder);
+
+/// Fills parameters, moments and iteration of `trainer`. Data loss when the weights are not those
+/// that the record's digest names.
+Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
+
+/// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid
+/// argument that names the first difference of model, data, tokenizer, batch and optimizer.
+/// `notes` receives differences that are allowed but change bits.
+Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& config,
+                       const Json& model, const std::string& data_digest,
+                       std::vector<std::string>* notes);
+
+}  // namespace stagecoach

@@ -1,0 +1,110 @@
+#include "train/metrics.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "core/file.h"
+
+namespace stagecoach {
+
+namespace {
+
+Status failure(std::string_view action, const std::string& path, int error) {
+  return io_error(
+      fmt::format("cannot {} '{}': {}", action, path, std::generic_category().message(error)));
+}
+
+/// The lines of a file that belong to iterations up to `last_iteration`. What does not parse is the
+/// rest of a crash and goes.
+std::string kept_lines(std::string_view text, int64_t last_iteration) {
+  std::string kept;
+  while (!text.empty()) {
+    size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    Result<Json> record = Json::parse(line);
+    if (!record.is_ok()) continue;
+    const Json* iteration = record->find("iteration");
+    bool belongs = iteration != nullptr && iteration->is_integer() &&
+                   iteration->as_integer() <= last_iteration;
+    if (belongs) kept.append(line).push_back('\n');
+  }
+  return kept;
+}
+
+}  // namespace
+
+Json iteration_metrics_to_json(const IterationMetrics& metrics) {
+  Json json = Json::object();
+  json["iteration"] = metrics.iteration;
+  json["loss"] = metrics.loss;
+  json["tokens"] = metrics.tokens;
+  json["tokens_per_s"] = metrics.tokens_per_s;
+  json["grad_norm"] = metrics.grad_norm;
+  json["lr"] = metrics.lr;
+  json["bubble"] = metrics.bubble;
+  return json;
+}
+
+Json validation_metrics_to_json(int64_t iteration, double validation_loss) {
+  Json json = Json::object();
+  json["iteration"] = iteration;
+  json["validation_loss"] = validation_loss;
+  return json;
+}
+
+Result<MetricsWriter> MetricsWriter::open(const std::string& path, int64_t last_iteration) {
+  std::string kept;
+  std::error_code ignored;
+  if (last_iteration > 0 && std::filesystem::exists(path, ignored)) {
+    STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+    kept = kept_lines(text, last_iteration);
+  }
+  if (Status status = write_file_atomically(path, kept); !status.is_ok()) {
+    return io_error(status.message());
+  }
+  int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (descriptor < 0) return failure("open", path, errno);
+  return MetricsWriter(descriptor, path);
+}
+
+MetricsWriter::MetricsWriter(MetricsWriter&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+MetricsWriter& MetricsWriter::operator=(MetricsWriter&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MetricsWriter::~MetricsWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status MetricsWriter::write(const Json& record) {
+  std::string line = record.dump() + "\n";
+  ssize_t written = 0;
+  do {
+    written = ::write(descriptor_, line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  if (written < 0) return failure("append to", path_, errno);
+  if (written != static_cast<ssize_t>(line.size())) return failure("append to", path_, ENOSPC);
+  return Status::ok();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace stagecoach

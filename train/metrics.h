@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "core/status.h"
+
+namespace stagecoach {
+
+/// What one line of metrics.jsonl says of an iteration.
+struct IterationMetrics {
+  int64_t iteration = 0;  ///< updates done, this one included: the first line says 1
+  double loss = 0;        ///< mean over the targets of this iteration, nats per token
+  int64_t tokens = 0;     ///< targets trained on since the start of the run, ignored ones left out
+  double tokens_per_s = 0;  ///< targets / time of the iterations since the last line; no evaluation
+                            ///< or saving time
+  double grad_norm = 0;     ///< over all parameters, before clipping
+  double lr = 0;            ///< of this iteration's update
+  double bubble = 0;        ///< idle share of the compute lanes in this iteration
+};
+
+/// The line as an object with exactly these keys.
+Json iteration_metrics_to_json(const IterationMetrics& metrics);
+/// {"iteration", "validation_loss"}: nats per token over the validation tokens evaluated.
+Json validation_metrics_to_json(int64_t iteration, double validation_loss);
+
+/// Appends to a file of JSON lines. Each line is handed to the system whole and at once, so that a
+/// reader never sees half of one and a crash loses none.
+/// Thread rule: one thread at a time.
+class MetricsWriter {
+ public:
+  /// Opens `path`. Lines of iterations after `last_iteration` are dropped: they belong to work that
+  /// an interrupted run did after its last checkpoint. 0 starts an empty file.
+  static Result<MetricsWriter> open(const std::string& path, int64_t last_iteration);
+  MetricsWriter(MetricsWriter&& other) noexcept;
+  MetricsWriter& operator=(MetricsWriter&& other) noexcept;
+  ~MetricsWriter();
+
+  /// Errors: io, naming the file, also when the disk is full.
+  Status write(const Json& record);
+
+ private:
+  MetricsWriter(int descriptor, std::string path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+/// Middle value of `values` (the upper one of two); 0 when there are none.
+double median(std::vector<double> values);
+
+}  // namespace stagecoach

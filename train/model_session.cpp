@@ -1,0 +1,115 @@
+#include "train/model_session.h"
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "hal/device_spec.h"
+#include "model/gpt2_weights.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// The text of a device list in which every element without a memory limit has `memory`.
+Result<std::string> with_memory(const std::string& use, const std::string& memory) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, parse_device_specs(use));
+  std::string text;
+  for (const DeviceSpec& spec : specs) {
+    text += text.empty() ? "" : ",";
+    if (spec.options.contains("memory")) {
+      text += spec.text;
+    } else if (spec.text.ends_with(']')) {
+      text += fmt::format("{},memory={}]", spec.text.substr(0, spec.text.size() - 1), memory);
+    } else {
+      text += fmt::format("{}[memory={}]", spec.text, memory);
+    }
+  }
+  return text;
+}
+
+TrainerOptions trainer_options(const TrainConfig& config) {
+  TrainerOptions options;
+  options.schedule = config.schedule.kind;
+  options.dispatch = config.schedule.dispatch;
+  options.update = config.schedule.update;
+  options.batch = config.train.batch;
+  options.sequence = config.data.sequence;
+  options.micro_batches = config.train.micro_batches;
+  options.rounds = config.train.rounds;
+  options.max_stage_layers = config.schedule.max_stage_layers;
+  options.seed = config.train.seed;
+  options.beta1 = config.optimizer.beta1;
+  options.beta2 = config.optimizer.beta2;
+  options.epsilon = config.optimizer.eps;
+  options.weight_decay = config.optimizer.weight_decay;
+  options.clip_norm = config.optimizer.clip_norm;
+  options.timeout_ns = config.devices.timeout_ns;
+  options.trace = config.output.trace;
+  return options;
+}
+
+}  // namespace
+
+Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence) {
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(model.path));
+  if (model.init == "weights") STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  for (const std::string& field : source.defaulted) {
+    log_info(fmt::format("{}: not in config.json, default taken: {}", source.name, field));
+  }
+  for (const std::string& field : source.ignored) {
+    log_info(fmt::format("{}: field of config.json without meaning here: {}", source.name, field));
+  }
+  if (sequence > source.config.n_positions) {
+    return invalid_argument(
+        fmt::format("data.sequence = {} is longer than the {} positions of model '{}'; set "
+                    "data.sequence = {} or less",
+                    sequence, source.config.n_positions, source.name, source.config.n_positions));
+  }
+  return source;
+}
+
+Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
+    const BackendRegistry& backends, const DevicesConfig& devices) {
+  std::string use = devices.use;
+  if (devices.memory != "auto") {
+    STAGECOACH_ASSIGN_OR_RETURN(use, with_memory(devices.use, devices.memory));
+  }
+  return backends.open_devices(use);
+}
+
+Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
+                                              const TrainConfig& config,
+                                              const std::vector<std::unique_ptr<Device>>& devices) {
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, head, config.model.dtype));
+  std::vector<Device*> used;
+  for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
+  return Trainer::create(std::move(network), std::move(used), trainer_options(config));
+}
+
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer) {
+  if (model.init == "random") {
+    trainer.initialize_parameters();
+    return Status::ok();
+  }
+  std::vector<float*> blocks;
+  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
+    blocks.push_back(trainer.block_parameters(block));
+  }
+  STAGECOACH_RETURN_IF_ERROR(load_weights(source.weights_folder, trainer.network(), blocks));
+  trainer.parameters_changed();
+  return Status::ok();
+}
+
+Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
+                                        Gpt2Head head) {
+  ModelSession session;
+  STAGECOACH_ASSIGN_OR_RETURN(session.source,
+                              resolve_model_for(config.model, config.data.sequence));
+  STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config.devices));
+  STAGECOACH_ASSIGN_OR_RETURN(session.trainer,
+                              make_trainer(session.source, head, config, session.devices));
+  STAGECOACH_RETURN_IF_ERROR(fill_parameters(session.source, config.model, *session.trainer));
+  return session;
+}
+
+}  // namespace stagecoach

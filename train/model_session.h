@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "hal/backend_registry.h"
+#include "model/gpt2.h"
+#include "model/model_source.h"
+#include "train/config.h"
+#include "train/trainer.h"
+
+namespace stagecoach {
+
+/// A model on its devices, ready to train, evaluate or generate.
+struct ModelSession {
+  ModelSource source;
+  std::vector<std::unique_ptr<Device>> devices;  ///< declared before what uses them
+  std::unique_ptr<Trainer> trainer;
+};
+
+/// Resolves MODEL and says what its config.json left to defaults. With init "weights", a model
+/// without weights is refused. A sequence longer than the model's positions is refused.
+Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
+
+/// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its
+/// own. Errors: those of `BackendRegistry::open_devices`.
+Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
+    const BackendRegistry& backends, const DevicesConfig& devices);
+
+/// Builds network and trainer on opened devices. Parameters are not filled yet.
+Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
+                                              const TrainConfig& config,
+                                              const std::vector<std::unique_ptr<Device>>& devices);
+
+/// Fills parameters: from the source's weights, or at random when model.init says so.
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer);
+
+/// All of the above for evaluation and generation.
+Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
+                                        Gpt2Head head);
+
+}  // namespace stagecoach

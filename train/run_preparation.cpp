@@ -1,0 +1,182 @@
+#include "train/run_preparation.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "core/log.h"
+
+namespace stagecoach {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Status prepare_data(PreparedRun& run) {
+  const DataConfig& data = run.config.data;
+  int64_t vocabulary = run.session.source.config.vocab_size;
+  Result<TokenData> train = read_byte_data(data.train, vocabulary, data.sequence);
+  if (!train.is_ok()) return train.status().with_context("data.train");
+  run.train_data = std::move(train).value();
+  if (!data.validation.empty()) {
+    // One target is enough to evaluate; windows are filled up with what does not count.
+    Result<TokenData> validation = read_byte_data(data.validation, vocabulary, 1);
+    if (!validation.is_ok()) return validation.status().with_context("data.validation");
+    run.validation_data = std::move(validation).value();
+  }
+  run.sampler = std::make_unique<BatchSampler>(run.train_data, data.sequence,
+                                               run.config.train.batch, data.seed);
+  int64_t epochs = run.config.train.epochs;
+  run.iterations =
+      epochs > 0 ? epochs * run.sampler->iterations_per_epoch() : run.config.train.iterations;
+  return Status::ok();
+}
+
+bool is_empty_or_absent(const std::string& folder) {
+  std::error_code error;
+  return !fs::exists(folder, error) || fs::is_empty(folder, error);
+}
+
+bool is_same_folder(const std::string& left, const std::string& right) {
+  std::error_code ignored;
+  return fs::weakly_canonical(left, ignored) == fs::weakly_canonical(right, ignored);
+}
+
+/// Whether `checkpoint` lies in the run folder `folder`.
+bool belongs_to(const FoundCheckpoint& checkpoint, const std::string& folder) {
+  return is_same_folder(fs::path(checkpoint.path + "/").parent_path().parent_path().string(),
+                        folder);
+}
+
+Result<std::optional<FoundCheckpoint>> choose_checkpoint(const OutputConfig& output) {
+  std::vector<std::string> notes;
+  if (output.resume == "never") {
+    if (is_empty_or_absent(output.dir)) return std::optional<FoundCheckpoint>();
+    return invalid_argument(
+        fmt::format("output.resume = \"never\" and output.dir = \"{}\" is not empty; name an empty "
+                    "folder, or set output.resume = \"auto\" to continue the run in it",
+                    output.dir));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> here,
+                              find_checkpoint(output.dir, &notes));
+  if (output.resume == "auto") {
+    for (const std::string& note : notes) log_warning(note);
+    return here;
+  }
+  // "DIR": a folder may be a link, such as RUN/checkpoint.
+  std::error_code ignored;
+  std::string folder = fs::weakly_canonical(output.resume, ignored).string();
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> there,
+                              find_checkpoint(folder, &notes));
+  for (const std::string& note : notes) log_warning(note);
+  if (!there.has_value()) {
+    return not_found(fmt::format(
+        "output.resume = \"{}\" holds no checkpoint; allowed: \"auto\", \"never\" or the folder of "
+        "a run or checkpoint",
+        output.resume));
+  }
+  if (here.has_value() && !belongs_to(*there, output.dir)) {
+    return invalid_argument(
+        fmt::format("output.dir = \"{}\" holds checkpoints of another run than output.resume = "
+                    "\"{}\"; set output.dir to an empty folder",
+                    output.dir, output.resume));
+  }
+  return there;
+}
+
+/// Whether the folder holds the summary of a run that ended at `iterations`.
+bool has_summary(const std::string& folder, int64_t iterations) {
+  Result<std::string> text = read_file(folder + "/summary.json");
+  if (!text.is_ok()) return false;
+  Result<Json> summary = Json::parse(*text);
+  if (!summary.is_ok()) return false;
+  const Json* done = summary->find("iterations");
+  return done != nullptr && done->is_integer() && done->as_integer() >= iterations;
+}
+
+Status prepare_resume(PreparedRun& run) {
+  run.model_json = gpt2_config_to_json(run.session.source.config);
+  STAGECOACH_ASSIGN_OR_RETURN(run.resume_from, choose_checkpoint(run.config.output));
+  if (!run.resume_from.has_value()) return Status::ok();
+  std::vector<std::string> notes;
+  STAGECOACH_RETURN_IF_ERROR(
+      check_resumable(*run.resume_from, run.config, run.model_json, run.train_data.digest, &notes));
+  for (const std::string& note : notes) log_warning(note);
+  run.is_already_finished = run.resume_from->record.iteration >= run.iterations &&
+                            belongs_to(*run.resume_from, run.config.output.dir) &&
+                            has_summary(run.config.output.dir, run.iterations);
+  return Status::ok();
+}
+
+/// Tries for real whether files can be created in `folder`, or where it would be created; leaves
+/// nothing behind.
+Status check_output_folder(const std::string& folder) {
+  fs::path place = fs::absolute(folder);
+  std::error_code ignored;
+  while (!fs::exists(place, ignored) && place != place.parent_path()) place = place.parent_path();
+  if (!fs::is_directory(place, ignored)) {
+    return io_error(fmt::format("output.dir = \"{}\": '{}' is not a folder; name another", folder,
+                                place.string()));
+  }
+  std::string probe = (place / fmt::format(".stagecoach-probe-{}", ::getpid())).string();
+  Result<FileWriter> writer = FileWriter::create(probe);
+  ::unlink(probe.c_str());
+  if (writer.is_ok()) return Status::ok();
+  return io_error(fmt::format("output.dir = \"{}\" cannot be written: {}; name a folder that can",
+                              folder, writer.status().message()));
+}
+
+/// Room for every checkpoint that will exist at once and does not yet.
+Status check_disk(const PreparedRun& run) {
+  const OutputConfig& output = run.config.output;
+  int64_t done = run.resume_from.has_value() ? run.resume_from->record.iteration : 0;
+  int64_t left = run.iterations - done;
+  if (left <= 0) return Status::ok();
+  int64_t saves = output.save_every > 0 ? (left + output.save_every - 1) / output.save_every : 1;
+  // One more than is kept: the new one is written before the oldest goes.
+  int64_t copies = std::min(saves, output.keep_last + 1);
+  if (run.resume_from.has_value()) copies = std::min<int64_t>(copies, output.keep_last);
+  ByteCount each = checkpoint_bytes(run.session.trainer->network());
+  return check_free_space(output.dir, std::max<int64_t>(copies, 1) * each);
+}
+
+void warn_about_rounds(const TrainConfig& config, size_t devices) {
+  int64_t per_round = config.train.micro_batches / config.train.rounds;
+  if (config.schedule.kind != "roundpipe" || per_round >= static_cast<int64_t>(devices)) return;
+  log_warning(fmt::format(
+      "train.microbatches / train.rounds = {} micro-batches a round are fewer than {} devices: "
+      "devices will idle; set train.microbatches to {} or more",
+      per_round, devices, static_cast<int64_t>(devices) * config.train.rounds));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
+                                                 const BackendRegistry& backends,
+                                                 Progress& progress) {
+  auto run = std::make_unique<PreparedRun>();
+  run->config = config;
+  ModelConfig model = config.model;
+  progress.phase("reading model and data");
+  STAGECOACH_ASSIGN_OR_RETURN(run->session.source, resolve_model_for(model, config.data.sequence));
+  STAGECOACH_RETURN_IF_ERROR(prepare_data(*run));
+  STAGECOACH_RETURN_IF_ERROR(prepare_resume(*run));
+  if (run->is_already_finished) return run;
+  STAGECOACH_RETURN_IF_ERROR(check_output_folder(config.output.dir));
+  progress.phase("opening devices");
+  STAGECOACH_ASSIGN_OR_RETURN(run->session.devices,
+                              open_configured_devices(backends, config.devices));
+  warn_about_rounds(config, run->session.devices.size());
+  progress.phase("planning and allocating");
+  STAGECOACH_ASSIGN_OR_RETURN(
+      run->session.trainer,
+      make_trainer(run->session.source, Gpt2Head::kLoss, config, run->session.devices));
+  STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
+  return run;
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,356 @@
+#include "train/training_loop.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "core/clock.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "train/evaluation.h"
+#include "train/interrupt.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/run_preparation.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// Share of the first iterations that medians leave out, and the least number of them.
+constexpr double kWarmUpShare = 0.1;
+/// Overrun above this share makes a paced measurement worthless.
+constexpr double kMaxOverrun = 0.01;
+
+int64_t now_ns() {
+  return RealClock::instance().now_ns();
+}
+
+double seconds_since(int64_t start_ns) {
+  return static_cast<double>(now_ns() - start_ns) * 1e-9;
+}
+
+/// Most memory this process has had, bytes.
+int64_t host_peak_bytes() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * kKiB;
+}
+
+std::vector<double> after_warm_up(const std::vector<double>& values) {
+  auto skipped =
+      static_cast<std::ptrdiff_t>(std::max(1.0, kWarmUpShare * static_cast<double>(values.size())));
+  if (static_cast<std::ptrdiff_t>(values.size()) <= skipped) return values;
+  return {values.begin() + skipped, values.end()};
+}
+
+template <typename T>
+Json list_of(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(value);
+  return list;
+}
+
+/// One run from its first iteration to its summary.
+class TrainingRun {
+ public:
+  TrainingRun(PreparedRun& run, const LoopOptions& options, Progress& progress)
+      : run_(run), options_(options), progress_(progress), trainer_(*run.session.trainer) {}
+
+  Result<TrainingEnd> go();
+  Result<Json> finish();
+
+ private:
+  const TrainConfig& config() const { return run_.config; }
+  const std::string& folder() const { return run_.config.output.dir; }
+  bool is_last() const { return iteration_ == run_.iterations; }
+
+  Status start();
+  Status iterate();
+  Status log(const StepLoss& loss, const StepUpdate& update, double rate);
+  Status write_metrics(const Json& record);
+  Status evaluate();
+  Status save();
+  void show_progress(const StepLoss& loss);
+  Json summary() const;
+
+  PreparedRun& run_;
+  const LoopOptions& options_;
+  Progress& progress_;
+  Trainer& trainer_;
+  std::optional<MetricsWriter> metrics_;
+  TokenBatch batch_;
+
+  int64_t iteration_ = 0;  ///< updates done
+  int64_t saved_iteration_ = -1;
+  int64_t evaluated_iteration_ = -1;
+  int64_t start_ns_ = 0;
+  double loss_first_ = 0;
+  double loss_last_ = 0;
+  double validation_loss_ = 0;
+  std::vector<double> tokens_per_s_;  ///< of this process's iterations
+  std::vector<double> bubbles_;
+  int64_t logged_targets_ = 0;  ///< since the last line
+  double logged_seconds_ = 0;
+  int64_t targets_per_iteration_ = 0;
+};
+
+Status TrainingRun::start() {
+  progress_.phase("filling parameters");
+  if (run_.resume_from.has_value()) {
+    const CheckpointRecord& record = run_.resume_from->record;
+    STAGECOACH_RETURN_IF_ERROR(load_checkpoint(*run_.resume_from, trainer_));
+    iteration_ = record.iteration;
+    saved_iteration_ = iteration_;
+    loss_first_ = record.loss_first;
+    loss_last_ = record.loss_last;
+    progress_.line(fmt::format("continuing from {} at iteration {} of {}", run_.resume_from->path,
+                               iteration_, run_.iterations));
+  } else {
+    STAGECOACH_RETURN_IF_ERROR(fill_parameters(run_.session.source, config().model, trainer_));
+  }
+  targets_per_iteration_ = config().train.batch * config().data.sequence;
+  // From here on the output folder is written to.
+  STAGECOACH_RETURN_IF_ERROR(make_folders(folder()));
+  remove_unfinished_checkpoints(folder());
+  std::error_code ignored;
+  std::filesystem::remove(folder() + "/summary.json", ignored);
+  STAGECOACH_ASSIGN_OR_RETURN(metrics_,
+                              MetricsWriter::open(folder() + "/metrics.jsonl", iteration_));
+  start_ns_ = now_ns();
+  return Status::ok();
+}
+
+Result<TrainingEnd> TrainingRun::go() {
+  if (InterruptGuard::is_interrupted()) return TrainingEnd::kInterrupted;
+  STAGECOACH_RETURN_IF_ERROR(start());
+  progress_.phase("training");
+  while (iteration_ < run_.iterations) {
+    if (InterruptGuard::is_interrupted()) {
+      if (iteration_ > 0) STAGECOACH_RETURN_IF_ERROR(save());
+      return TrainingEnd::kInterrupted;
+    }
+    STAGECOACH_RETURN_IF_ERROR(iterate());
+    const OutputConfig& output = config().output;
+    bool save_now = output.save_every > 0 && iteration_ % output.save_every == 0;
+    if (save_now || is_last()) STAGECOACH_RETURN_IF_ERROR(save());
+    int64_t every = config().train.eval_every;
+    bool evaluate_now = (every > 0 && iteration_ % every == 0) || is_last();
+    if (!evaluate_now) continue;
+    Status status = evaluate();
+    if (status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted()) continue;
+    STAGECOACH_RETURN_IF_ERROR(status);
+  }
+  if (InterruptGuard::is_interrupted()) return TrainingEnd::kInterrupted;
+  if (evaluated_iteration_ != iteration_) {
+    // A run that was interrupted between its last checkpoint and its summary.
+    STAGECOACH_RETURN_IF_ERROR(evaluate());
+  }
+  return TrainingEnd::kFinished;
+}
+
+Status TrainingRun::iterate() {
+  int64_t start_ns = now_ns();
+  run_.sampler->fill(iteration_, batch_);
+  Shape shape{batch_.sequences, batch_.sequence};
+  std::string where = fmt::format("iteration {}", iteration_ + 1);
+  Result<StepLoss> loss = trainer_.forward_backward(HostTensor::of(batch_.inputs, shape),
+                                                    HostTensor::of(batch_.labels, shape));
+  if (!loss.is_ok()) return loss.status().with_context(where);
+  const OptimizerConfig& optimizer = config().optimizer;
+  double rate = learning_rate_at(iteration_, run_.iterations, optimizer.lr, optimizer.warmup,
+                                 optimizer.decay, optimizer.min_lr);
+  Result<StepUpdate> update = trainer_.step(rate);
+  if (!update.is_ok()) return update.status().with_context(where);
+  ++iteration_;
+  double seconds = seconds_since(start_ns);
+  tokens_per_s_.push_back(static_cast<double>(loss->targets) / seconds);
+  bubbles_.push_back(loss->bubble);
+  logged_targets_ += loss->targets;
+  logged_seconds_ += seconds;
+  if (iteration_ == 1) loss_first_ = loss->loss;
+  loss_last_ = loss->loss;
+  show_progress(*loss);
+  return log(*loss, *update, rate);
+}
+
+Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double rate) {
+  if (iteration_ % config().train.log_every != 0 && !is_last()) return Status::ok();
+  IterationMetrics metrics;
+  metrics.iteration = iteration_;
+  metrics.loss = loss.loss;
+  metrics.tokens = iteration_ * targets_per_iteration_;
+  metrics.tokens_per_s = static_cast<double>(logged_targets_) / logged_seconds_;
+  metrics.grad_norm = update.gradient_norm;
+  metrics.lr = rate;
+  metrics.bubble = loss.bubble;
+  logged_targets_ = 0;
+  logged_seconds_ = 0;
+  return write_metrics(iteration_metrics_to_json(metrics));
+}
+
+Status TrainingRun::write_metrics(const Json& record) {
+  if (options_.json_lines) {
+    fmt::print("{}\n", record.dump());
+    std::fflush(stdout);
+  }
+  return metrics_->write(record);
+}
+
+void TrainingRun::show_progress(const StepLoss& loss) {
+  double done = static_cast<double>(tokens_per_s_.size());
+  double left = static_cast<double>(run_.iterations - iteration_);
+  double seconds_left = seconds_since(start_ns_) / done * left;
+  progress_.update(
+      fmt::format("iteration {}/{}  loss {:.4f}  {:.0f} tokens/s  idle {:.1f} %  {} left",
+                  iteration_, run_.iterations, loss.loss, tokens_per_s_.back(), 100.0 * loss.bubble,
+                  format_time_left(seconds_left)));
+}
+
+Status TrainingRun::evaluate() {
+  if (run_.validation_data.tokens.empty()) return Status::ok();
+  progress_.phase(fmt::format("iteration {}: evaluating", iteration_));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      Evaluation result,
+      evaluate_tokens(trainer_, run_.validation_data.tokens, config().data.sequence,
+                      config().train.batch, config().train.eval_tokens));
+  validation_loss_ = result.loss;
+  evaluated_iteration_ = iteration_;
+  progress_.line(fmt::format("iteration {}: validation loss {:.4f} over {} tokens", iteration_,
+                             result.loss, result.tokens));
+  return write_metrics(validation_metrics_to_json(iteration_, result.loss));
+}
+
+Status TrainingRun::save() {
+  if (saved_iteration_ == iteration_) return Status::ok();
+  progress_.phase(fmt::format("iteration {}: saving a checkpoint", iteration_));
+  CheckpointRecord record;
+  record.iteration = iteration_;
+  record.config = train_config_to_json(config());
+  record.model = run_.model_json;
+  record.data_digest = run_.train_data.digest;
+  record.loss_first = loss_first_;
+  record.loss_last = loss_last_;
+  STAGECOACH_RETURN_IF_ERROR(
+      save_checkpoint(folder(), record, trainer_, config().output.keep_last));
+  saved_iteration_ = iteration_;
+  return Status::ok();
+}
+
+Json TrainingRun::summary() const {
+  TrainerReport report = trainer_.report();
+  Json json = Json::object();
+  bool measured = !tokens_per_s_.empty();
+  json["tokens_per_s"] = measured ? Json(median(after_warm_up(tokens_per_s_))) : Json();
+  json["loss_first"] = loss_first_;
+  json["loss_last"] = loss_last_;
+  bool validated = !run_.validation_data.tokens.empty();
+  json["validation_loss"] = validated ? Json(validation_loss_) : Json();
+  size_t counted = std::min(run_.validation_data.tokens.size(),
+                            static_cast<size_t>(config().train.eval_tokens) + 1);
+  std::span<const int32_t> tokens(run_.validation_data.tokens.data(), counted);
+  json["bigram_entropy"] = validated ? Json(bigram_entropy(tokens)) : Json();
+  json["iterations"] = iteration_;
+  json["tokens"] = iteration_ * targets_per_iteration_;
+  json["parameters"] = trainer_.network().parameter_count();
+  json["schedule"] = report.schedule;
+  json["update"] = report.update;
+  json["dispatch"] = config().schedule.dispatch;
+  json["devices"] = list_of(report.devices);
+  json["bubble_fraction"] = measured ? Json(median(bubbles_)) : Json();
+  json["bubble_simulated"] = report.bubble_simulated;
+  json["update_exposed_fraction"] = report.update_exposed_fraction;
+  json["controller_fraction"] = report.controller_fraction;
+  json["overrun"] = report.overrun;
+  json["measurement_valid"] = report.overrun <= kMaxOverrun;
+  json["device_peak_bytes"] = list_of(report.device_peak_bytes);
+  Json memory = Json::array();
+  for (const std::unique_ptr<Device>& device : run_.session.devices) {
+    memory.push_back(device->info().memory_bytes);
+  }
+  json["device_memory_bytes"] = std::move(memory);
+  json["state_bytes"] = report.state_bytes;
+  json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
+  json["host_peak_bytes"] = host_peak_bytes();
+  json["bytes_up"] = report.bytes_up;
+  json["bytes_down"] = report.bytes_down;
+  json["wall_s"] = seconds_since(start_ns_);
+  json["plan"] = plan_to_text(trainer_.plan());
+  json["weights_sha256"] = trainer_.weights_sha256();
+  return json;
+}
+
+Result<Json> TrainingRun::finish() {
+  progress_.phase("writing the summary");
+  STAGECOACH_RETURN_IF_ERROR(trainer_.synchronize());
+  Json result = summary();
+  if (result.find("overrun")->as_number() > kMaxOverrun) {
+    progress_.line(fmt::format(
+        "overrun is {:.1f} %: the host was slower than the paced devices, so times and idle shares "
+        "of this run say nothing; lower flops in the device string",
+        100.0 * result.find("overrun")->as_number()));
+  }
+  if (config().output.trace) {
+    STAGECOACH_RETURN_IF_ERROR(trainer_.trace().write_perfetto(folder() + "/trace.json"));
+  }
+  STAGECOACH_RETURN_IF_ERROR(
+      write_file_atomically(folder() + "/summary.json", result.dump(true) + "\n"));
+  return result;
+}
+
+Json describe_plan(const PreparedRun& run) {
+  const Trainer& trainer = *run.session.trainer;
+  TrainerReport report = trainer.report();
+  Json json = Json::object();
+  json["fits"] = true;
+  json["parameters"] = trainer.network().parameter_count();
+  json["iterations"] = run.iterations;
+  json["tokens"] = run.iterations * run.config.train.batch * run.config.data.sequence;
+  json["train_tokens"] = static_cast<int64_t>(run.train_data.tokens.size());
+  json["validation_tokens"] = static_cast<int64_t>(run.validation_data.tokens.size());
+  json["devices"] = list_of(report.devices);
+  json["device_peak_bytes"] = list_of(report.device_peak_bytes);
+  json["state_bytes"] = report.state_bytes;
+  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
+  json["plan"] = plan_to_text(trainer.plan());
+  return json;
+}
+
+/// A disk that fills up is an input-output failure here: "resource exhausted" means memory.
+Status disk_failures_as_io(Status status) {
+  bool is_disk = status.code() == StatusCode::kResourceExhausted &&
+                 status.message().find("No space left") != std::string::npos;
+  return is_disk ? io_error(status.message()) : status;
+}
+
+}  // namespace
+
+Result<TrainingOutcome> run_training(const TrainConfig& config, const LoopOptions& options,
+                                     const BackendRegistry& backends) {
+  InterruptGuard guard;
+  Progress progress;
+  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<PreparedRun> run,
+                              prepare_run(config, backends, progress));
+  if (run->is_already_finished) {
+    progress.line(
+        fmt::format("the run in '{}' has finished all {} iterations; raise train.iterations to "
+                    "continue it, or set another output.dir",
+                    config.output.dir, run->iterations));
+    return TrainingOutcome{TrainingEnd::kAlreadyFinished, Json()};
+  }
+  if (options.dry_run) return TrainingOutcome{TrainingEnd::kDryRun, describe_plan(*run)};
+  TrainingRun training(*run, options, progress);
+  Result<TrainingEnd> end = training.go();
+  if (!end.is_ok()) return disk_failures_as_io(end.status());
+  if (*end == TrainingEnd::kInterrupted) {
+    progress.line(fmt::format("interrupted; run the same command again to continue from '{}'",
+                              config.output.dir));
+    return TrainingOutcome{TrainingEnd::kInterrupted, Json()};
+  }
+  Result<Json> summary = training.finish();
+  if (!summary.is_ok()) return disk_failures_as_io(summary.status());
+  return TrainingOutcome{TrainingEnd::kFinished, std::move(summary).value()};
+}
+
+}  // namespace stagecoach
