@@ -98,6 +98,19 @@ Product make_product(const dnnl::engine& engine, const ProductKey& key) {
                  static_cast<ByteCount>(scratchpad.get_size())};
 }
 
+/// Whether oneDNN multiplies bf16 faster than fp32 here. With AMX it does by far; with AVX-512's
+/// own bf16 instructions it is half as fast, and elsewhere it emulates them.
+bool bf16_is_fast() {
+  static const bool fast = [] {
+    auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    bool has_amx = (isa & amx) == amx;
+    if (!has_amx) log_info("no AMX in this processor: bf16 matmuls convert to fp32");
+    return has_amx;
+  }();
+  return fast;
+}
+
 /// The thread's product for `key`, made at first use; null when oneDNN has none for it.
 Product* find_product(const ProductKey& key) {
   constexpr size_t kMostProducts = 1024;
@@ -110,9 +123,9 @@ Product* find_product(const ProductKey& key) {
     return &state.products.emplace(key, make_product(state.engine, key)).first->second;
   } catch (const dnnl::error& error) {
     static std::atomic<bool> told = false;
-    if (key.bf16 && !told.exchange(true)) {
-      log_info(
-          fmt::format("oneDNN has no bf16 matmul here ({}); converting to fp32", error.what()));
+    if (!told.exchange(true)) {
+      log_info(fmt::format("oneDNN refused a matmul of {} x {} x {} ({}): {}", key.m, key.n, key.k,
+                           key.bf16 ? "bf16, converting to fp32" : "fp32", error.what()));
     }
     return nullptr;
   }
@@ -162,7 +175,7 @@ Matrix Matrix::at(int64_t row, int64_t column) const {
 void block_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, float* c,
                    int64_t c_stride, bool add_to) {
   ProductKey key{m, n, k, a.stride, b.stride, c_stride, true, a.transposed, b.transposed, add_to};
-  if (a.dtype == DType::kBF16 && b.dtype == DType::kBF16) {
+  if (a.dtype == DType::kBF16 && b.dtype == DType::kBF16 && bf16_is_fast()) {
     if (Product* product = find_product(key)) return execute(*product, a.data, b.data, c);
   }
   ScratchFrame frame;

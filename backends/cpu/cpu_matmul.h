@@ -19,7 +19,8 @@ struct Matrix {
 };
 
 /// c[m,n] = a[m,k] * b[k,n] (+ c when `add_to`) in fp32 on the calling thread, by oneDNN: fp32 and,
-/// where this processor and oneDNN have them, bf16 operands as they are, others converted to fp32.
+/// where the processor has matrix instructions for it (AMX), bf16 operands as they are, others
+/// converted to fp32.
 /// The same shapes and strides give the same bits on every thread. Thread rule: any thread.
 void block_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, float* c,
                    int64_t c_stride, bool add_to);

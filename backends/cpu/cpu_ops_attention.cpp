@@ -16,13 +16,11 @@ struct Rows {
   int64_t stride;
 };
 
-/// rows x columns of `tensor` from (row, column) on: in place when fp32, else converted.
+/// A copy of rows x columns of `tensor` from (row, column) on. Also when fp32 already: rows of all
+/// heads lie far apart, and reading them once for each use costs more than the copy.
 Rows read_rows(const TensorView& tensor, int64_t row, int64_t column, int64_t rows, int64_t columns,
                ScratchFrame& frame) {
   int64_t width = tensor.shape[1];
-  if (tensor.dtype == DType::kF32) {
-    return Rows{typed_data<float>(tensor) + row * width + column, width};
-  }
   float* copy = frame.floats(rows * columns);
   for (int64_t i = 0; i < rows; ++i) {
     vec::load(tensor.dtype, element_address(tensor, (row + i) * width + column), columns,
@@ -58,30 +56,22 @@ void mask_panel(const Panel& panel, float* scores) {
   }
 }
 
-/// keep[key][i] = the factor dropout gives to that probability: 0 or 1 / (1 - p).
+/// keep[key][i] = the factor dropout gives to that probability: 0 or 1 / (1 - p). Anything finite
+/// where the probability is zero.
 void draw_keep(const OpCall& call, const Panel& panel, float* keep) {
-  uint32_t threshold = dropout_threshold(call.drop_probability);
-  float factor = 1.0f / (1.0f - call.drop_probability);
   ScratchFrame frame;
-  uint32_t* words = frame.words(panel.keys);
-  std::fill_n(keep, panel.keys * kPanel, 0.0f);
-  for (int64_t i = 0; i < panel.queries; ++i) {
-    int64_t position = panel.query + i;
-    int64_t element = ((panel.first_row + position) * call.heads + panel.head) * call.sequence;
-    fill_random_words(call.key, static_cast<uint64_t>(element), position + 1, words);
-    for (int64_t key = 0; key <= position; ++key) {
-      keep[key * kPanel + i] = words[key] >= threshold ? factor : 0.0f;
-    }
+  // The padding keeps words of one key, read together, out of one set of the cache.
+  int64_t stride = align_up(panel.keys, 16) + 16;
+  uint32_t* words = frame.words(kPanel * stride);
+  for (int64_t i = 0; i < kPanel; ++i) {
+    int64_t drawn = i < panel.queries ? panel.query + i + 1 : 0;
+    int64_t row = panel.first_row + panel.query + i;
+    int64_t element = (row * call.heads + panel.head) * call.sequence;
+    fill_random_words(call.key, static_cast<uint64_t>(element), drawn, words + i * stride);
+    std::fill(words + i * stride + drawn, words + i * stride + panel.keys, 0u);
   }
-}
-
-/// In place: values *= factors.
-void multiply_panel(float* values, const float* factors, int64_t count, ScratchFrame& frame) {
-  float* product = frame.floats(kPanel);
-  for (int64_t i = 0; i < count; i += kPanel) {
-    vec::multiply(product, values + i, factors + i, kPanel);
-    std::copy_n(product, kPanel, values + i);
-  }
+  vec::keep_columns(words, stride, panel.keys, dropout_threshold(call.drop_probability),
+                    1.0f / (1.0f - call.drop_probability), keep);
 }
 
 void forward_panel(const OpCall& call, const Panel& panel) {
@@ -108,7 +98,7 @@ void forward_panel(const OpCall& call, const Panel& panel) {
   if (call.drop_probability > 0.0f) {
     float* keep = frame.floats(panel.keys * kPanel);
     draw_keep(call, panel, keep);
-    multiply_panel(scores, keep, panel.keys * kPanel, frame);
+    vec::multiply_into(scores, keep, panel.keys * kPanel);
   }
   float* result = frame.floats(panel.queries * dim);
   float* scaled = frame.floats(dim);
@@ -208,9 +198,8 @@ void BackwardHead::run_panel(const Panel& panel) {
     float* keep = frame.floats(size);
     dropped = frame.floats(size);
     draw_keep(call_, panel, keep);
-    multiply_panel(grad, keep, size, frame);
-    std::copy_n(probability, size, dropped);
-    multiply_panel(dropped, keep, size, frame);
+    vec::multiply_into(grad, keep, size);
+    vec::multiply(dropped, probability, keep, size);
   }
   vec::block_matmul(panel.keys, dim_, panel.queries, dropped, kPanel, 1, out_grad.data,
                     out_grad.stride, v_grad_, dim_, true);

@@ -10,7 +10,7 @@ namespace {
 /// Length of a piece of sum_of_squares; part of what the operation means.
 constexpr int64_t kPiece = 64 * 1024;
 /// Pieces summed side by side: a piece's additions wait for each other, those of others need not.
-constexpr int64_t kTogether = 8;
+constexpr int64_t kTogether = 4;
 constexpr int64_t kBlock = 256;
 
 /// sums[i] = sum of squares of piece `first_piece` + i, for `Count` whole pieces.

@@ -216,6 +216,11 @@ STAGECOACH_MULTIVERSION void multiply(float* __restrict dst, const float* a, con
   for (int64_t i = 0; i < count; ++i) dst[i] = a[i] * b[i];
 }
 
+STAGECOACH_MULTIVERSION void multiply_into(float* __restrict dst, const float* __restrict factors,
+                                           int64_t count) {
+  for (int64_t i = 0; i < count; ++i) dst[i] *= factors[i];
+}
+
 STAGECOACH_MULTIVERSION void scale(float* __restrict dst, const float* __restrict src, float factor,
                                    int64_t count) {
   for (int64_t i = 0; i < count; ++i) dst[i] = src[i] * factor;
@@ -337,6 +342,16 @@ STAGECOACH_MULTIVERSION void softmax_columns(float* scores, int64_t count, float
   }
   std::copy_n(best, kPanel, maximum);
   std::copy_n(total, kPanel, sum_out);
+}
+
+STAGECOACH_MULTIVERSION void keep_columns(const uint32_t* __restrict words, int64_t stride,
+                                          int64_t count, uint32_t threshold, float factor,
+                                          float* __restrict keep) {
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t l = 0; l < kPanel; ++l) {
+      keep[j * kPanel + l] = words[l * stride + j] >= threshold ? factor : 0.0f;
+    }
+  }
 }
 
 STAGECOACH_MULTIVERSION void exp_columns(float* __restrict scores, int64_t count,

@@ -26,6 +26,8 @@ float max(const float* x, int64_t count);
 void accumulate(float* dst, const float* src, int64_t count);
 void add(float* dst, const float* a, const float* b, int64_t count);
 void multiply(float* dst, const float* a, const float* b, int64_t count);
+/// dst[i] *= factors[i].
+void multiply_into(float* dst, const float* factors, int64_t count);
 /// dst[i] = src[i] * factor.
 void scale(float* dst, const float* src, float factor, int64_t count);
 /// dst[i] = factor * (a[i] - b[i]).
@@ -64,6 +66,9 @@ void block_matmul(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row
 /// Softmax down each column of scores[count, kPanel], in place and not divided:
 /// scores = exp(scores - maximum[column]); sum[column] of those.
 void softmax_columns(float* scores, int64_t count, float* maximum, float* sum);
+/// keep[count, kPanel] = words[column * stride + row] >= threshold ? factor : 0.
+void keep_columns(const uint32_t* words, int64_t stride, int64_t count, uint32_t threshold,
+                  float factor, float* keep);
 /// scores[count, kPanel] = exp(scores - lse[column]), in place.
 void exp_columns(float* scores, int64_t count, const float* lse);
 /// grad = probability * (grad - delta[column]) * factor, in place on grad[count, kPanel].
