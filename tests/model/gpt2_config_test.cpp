@@ -12,7 +12,8 @@ constexpr const char* kPublished = R"({
   "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
   "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
   "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
-  "n_inner": null, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_type": "cls_index",
+  "n_inner": null, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+  "summary_type": "cls_index",
   "task_specific_params": {"text-generation": {"do_sample": true}}, "vocab_size": 50257
 })";
 
