@@ -26,6 +26,8 @@ class IssueOrderEngine {
     std::atomic<bool> granted{false};
   };
 
+  IssueOrderEngine() { ready_.reserve(kExpectedStreams); }
+
   /// Says that the operation `turn.ticket` is ready.
   void announce(Turn& turn);
   /// Gives up an announced turn, granted or not.
@@ -38,6 +40,7 @@ class IssueOrderEngine {
   int64_t free_at_ns = 0;
 
  private:
+  static constexpr size_t kExpectedStreams = 16;  // more only make the list grow once
   void grant_locked();
 
   std::mutex mutex_;

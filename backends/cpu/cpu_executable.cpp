@@ -29,11 +29,11 @@ class CpuExecutable final : public Executable {
   }
 
   Result<Kernel*> find_kernel(std::string_view name) override {
-    std::vector<std::string> names;
     for (const auto& kernel : kernels_) {
       if (kernel->name() == name) return static_cast<Kernel*>(kernel.get());
-      names.emplace_back(kernel->name());
     }
+    std::vector<std::string> names;
+    for (const auto& kernel : kernels_) names.emplace_back(kernel->name());
     std::string nearest = nearest_name(name, names);
     return not_found(
         nearest.empty()

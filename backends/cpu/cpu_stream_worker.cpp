@@ -82,10 +82,9 @@ void CpuStream::finish_current(const Status& status) {
     // What a waited-for stream failed with names its own site.
     bool flowed_in = !status.site().device.empty();
     fail(flowed_in ? status
-                   : status.with_site(FailureSite{cpu_device_.id(), name(),
-                                                  std::string(current_.verb),
-                                                  std::string(current_.label.view()),
-                                                  current_.sequence}));
+                   : status.with_site(
+                         FailureSite{cpu_device_.id(), name(), std::string(current_.verb),
+                                     std::string(current_.label.view()), current_.sequence}));
   }
   current_.work = std::monostate();
   {

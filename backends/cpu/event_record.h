@@ -16,6 +16,8 @@ namespace stagecoach {
 /// Thread rule: any thread.
 class EventRecord {
  public:
+  EventRecord() { waiters_.reserve(kExpectedWaiters); }
+
   bool is_done() const { return done_.load(std::memory_order_acquire); }
   /// How the recording ended; only once done.
   const Status& status() const { return status_; }
@@ -33,6 +35,8 @@ class EventRecord {
 
  private:
   friend class EventRecordRef;
+  /// More than this wait for one place only in tests; then waiting allocates once.
+  static constexpr size_t kExpectedWaiters = 8;
 
   std::atomic<int> references_{0};
   std::atomic<bool> done_{false};

@@ -1,0 +1,35 @@
+#include "tests/backends/allocation_count.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<int64_t> count{0};
+
+}  // namespace
+
+// Replaces the global functions in this test program; the array forms call these.
+void* operator new(std::size_t size) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  void* data = std::malloc(size == 0 ? 1 : size);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+void operator delete(void* data) noexcept {
+  std::free(data);
+}
+
+void operator delete(void* data, std::size_t) noexcept {
+  std::free(data);
+}
+
+namespace stagecoach {
+
+int64_t allocation_count() {
+  return count.load(std::memory_order_relaxed);
+}
+
+}  // namespace stagecoach
