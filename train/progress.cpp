@@ -36,7 +36,7 @@ Progress::Progress()
 Progress::~Progress() {
   thread_.request_stop();
   thread_.join();
-  if (in_place_ && drawn_) std::fputs("\n", stderr);
+  if (in_place_ && drawn_) std::fputs("\r\x1b[K", stderr);
 }
 
 void Progress::phase(std::string text) {
