@@ -318,7 +318,11 @@ int run_command_line(const std::vector<Command>& commands,
   try {
     std::vector<std::string> texts(arguments + std::min(argument_count, 1),
                                    arguments + argument_count);
-    return dispatch(commands, missing, backends, std::move(texts));
+    int code = dispatch(commands, missing, backends, std::move(texts));
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return code != kExitOk
+               ? code
+               : refuse("stagecoach", "cannot write to stdout; was it closed or full?", kExitUsage);
   } catch (const std::bad_alloc&) {
     return refuse("stagecoach", "out of host memory; use a smaller model or batch",
                   kExitDoesNotFit);

@@ -201,7 +201,8 @@ Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double r
 
 Status TrainingRun::write_metrics(const Json& record) {
   if (options_.json_lines) {
-    fmt::print("{}\n", record.dump());
+    // A reader that went away does not end the run: metrics.jsonl holds every line.
+    std::fputs((record.dump() + "\n").c_str(), stdout);
     std::fflush(stdout);
   }
   return metrics_->write(record);

@@ -1,5 +1,7 @@
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "tests/tools/command_runner.h"
 
@@ -84,6 +86,12 @@ TEST(CommandLine, BadEnvironmentIsRefusedByName) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.errors, HasSubstr("STAGECOACH_THREADS is 'many'"));
   EXPECT_THAT(run_command({"--help-environment"}).output, HasSubstr("STAGECOACH_THREADS"));
+}
+
+TEST(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
+  std::string command = std::string(STAGECOACH_COMMAND) + " devices --json >/dev/full 2>/dev/null";
+  int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
 TEST(Devices, ListsWhatIsThereAndWhyOthersAreAbsent) {
