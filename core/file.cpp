@@ -11,6 +11,7 @@
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace stagecoach {
 
@@ -79,7 +80,31 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter.fetch_add(1));
 }
 
+/// Whether `name` is one that `temporary_name` makes: "….<process>.<counter>.tmp".
+bool is_temporary_name(std::string_view name) {
+  constexpr std::string_view kSuffix = ".tmp";
+  if (!name.ends_with(kSuffix)) return false;
+  name.remove_suffix(kSuffix.size());
+  for (int part = 0; part < 2; ++part) {
+    size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return false;
+    if (name.find_first_not_of("0123456789", dot + 1) != std::string_view::npos) return false;
+    name = name.substr(0, dot);
+  }
+  return true;
+}
+
 }  // namespace
+
+void remove_unfinished_files(const std::string& folder) {
+  std::vector<std::filesystem::path> condemned;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (is_temporary_name(it->path().filename().string())) condemned.push_back(it->path());
+  }
+  for (const std::filesystem::path& path : condemned) std::filesystem::remove(path, error);
+}
 
 Result<std::string> read_file(const std::string& path) {
   Descriptor file(open_retrying(path, O_RDONLY));

@@ -16,6 +16,9 @@ Result<std::string> read_file(const std::string& path);
 /// content: temporary file beside it, fsync, rename, fsync of the folder.
 Status write_file_atomically(const std::string& path, std::string_view content);
 
+/// Deletes what `write_file_atomically` left in `folder` when its process was killed half-way.
+void remove_unfinished_files(const std::string& folder);
+
 /// Creates `path` and missing parents.
 Status make_folders(const std::string& path);
 

@@ -323,6 +323,7 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
 }
 
 void remove_unfinished_checkpoints(const std::string& run_folder) {
+  remove_unfinished_files(run_folder);
   std::vector<fs::path> condemned;
   std::error_code error;
   for (fs::directory_iterator it(run_folder, error), end; !error && it != end;

@@ -54,7 +54,7 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
 Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder,
                                                        std::vector<std::string>* notes);
 
-/// Deletes what interrupted saves left behind in `run_folder`.
+/// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
 /// Fills parameters, moments and iteration of `trainer`. Data loss when the weights are not those

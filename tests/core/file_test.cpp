@@ -128,5 +128,19 @@ TEST(MappedFile, TakesEmptyFilesAndRefusesFolders) {
   EXPECT_FALSE(MappedFile::open(folder.path()).is_ok());
 }
 
+TEST(File, OnlyLeftoversOfInterruptedWritesAreRemoved) {
+  TemporaryFolder folder;
+  std::vector<std::string> leftovers = {"trace.json.4852.17.tmp", "a.1.2.tmp"};
+  std::vector<std::string> others = {"notes.tmp", "x.1.tmp", "y.1.b.tmp", ".1.2.tmp", "trace.json"};
+  for (const auto* names : {&leftovers, &others}) {
+    for (const std::string& name : *names) {
+      ASSERT_TRUE(write_file_atomically(folder.file(name), "text").is_ok());
+    }
+  }
+  remove_unfinished_files(folder.path());
+  for (const std::string& name : leftovers) EXPECT_FALSE(read_file(folder.file(name)).is_ok());
+  for (const std::string& name : others) EXPECT_TRUE(read_file(folder.file(name)).is_ok()) << name;
+}
+
 }  // namespace
 }  // namespace stagecoach
