@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kFormatVersion = 1;
 constexpr std::string_view kFolderPrefix = "checkpoint-";
 constexpr std::string_view kUnfinishedPrefix = ".checkpoint-";
+/// Random numbers are keyed by 32 bits of it.
+constexpr int64_t kMaxIteration = int64_t{1} << 31;
 constexpr std::string_view kUnfinishedSuffix = ".tmp";
 constexpr const char* kLink = "checkpoint";
 constexpr const char* kStateFile = "trainer_state.json";
@@ -114,6 +116,15 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   CheckpointRecord record;
   record.iteration = json.find("iteration")->as_integer();
+  // The data position follows from it, so a wrong number would train on the wrong text unnoticed.
+  std::optional<int64_t> named = iteration_of(fs::path(folder).filename().string());
+  if (record.iteration < 1 || record.iteration > kMaxIteration ||
+      (named.has_value() && *named != record.iteration)) {
+    return data_loss(fmt::format("{}: iteration is {}; it must be {}", path, record.iteration,
+                                 named.has_value()
+                                     ? fmt::format("{}, as in the folder's name", *named)
+                                     : fmt::format("1 to {}", kMaxIteration)));
+  }
   record.config = *json.find("config");
   record.model = *json.find("model");
   record.data_digest = json.find("data_digest")->as_string();

@@ -143,6 +143,12 @@ TEST_F(Checkpoint, DamagedOnesAreSkippedWithANoteThatSaysWhy) {
               HasSubstr("trainer_state.json"));
   EXPECT_THAT(note_after("trainer_state.json", "{}"), HasSubstr("keys are missing"));
   EXPECT_THAT(note_after("optimizer.safetensors", "x"), HasSubstr("holds 1 bytes of"));
+  for (const char* wrong : {"-1", "0", "3", "9000000000"}) {
+    std::string edited = state;
+    edited.replace(edited.find("\"iteration\": 2"), 14, std::string("\"iteration\": ") + wrong);
+    EXPECT_THAT(note_after("trainer_state.json", edited),
+                HasSubstr(std::string("iteration is ") + wrong + "; it must be 2"));
+  }
   fs::remove(folder_.file("checkpoint-2/model.safetensors"));
   std::vector<std::string> notes;
   EXPECT_EQ(find(&notes)->record.iteration, 1);
