@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -28,6 +29,7 @@ Status system_failure(std::string_view action, const std::string& path, int erro
       return not_found(std::move(message));
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -35,6 +37,12 @@ Status system_failure(std::string_view action, const std::string& path, int erro
     default:
       return io_error(std::move(message));
   }
+}
+
+/// Devices and pipes may never end, so nothing but files is read.
+Status not_a_file(const std::string& path, mode_t mode) {
+  return io_error(fmt::format("cannot read '{}': it is a {}, not a file; name a file", path,
+                              S_ISDIR(mode) ? "folder" : "device or pipe"));
 }
 
 /// An open file descriptor that closes itself.
@@ -107,11 +115,14 @@ void remove_unfinished_files(const std::string& folder) {
 }
 
 Result<std::string> read_file(const std::string& path) {
-  Descriptor file(open_retrying(path, O_RDONLY));
+  // A pipe would block in open, before it can be refused.
+  Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
   if (file.get() < 0) return system_failure("read", path, errno);
   std::string content;
   struct stat info = {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) {
+  if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
+  if (!S_ISREG(info.st_mode)) return not_a_file(path, info.st_mode);
+  if (info.st_size > 0) {
     content.reserve(static_cast<size_t>(info.st_size));
   }
   // Read to the end rather than to st_size: files in /proc say zero.
@@ -216,13 +227,39 @@ Status FileWriter::finish() {
   return Status::ok();
 }
 
+Result<FolderLock> FolderLock::acquire(const std::string& path) {
+  int descriptor = open_retrying(path, O_RDONLY | O_DIRECTORY);
+  if (descriptor < 0) return system_failure("open folder", path, errno);
+  FolderLock lock(descriptor);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno == EWOULDBLOCK) {
+    return failed_precondition(
+        fmt::format("another run is writing to '{}'; wait for it, or name another folder", path));
+  }
+  // Some network file systems have no locks; that is no reason not to train.
+  return lock;
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  Descriptor file(open_retrying(path, O_RDONLY));
+  // A pipe would block in open, before it can be refused.
+  Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
   if (file.get() < 0) return system_failure("read", path, errno);
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
-    return invalid_argument(fmt::format("'{}' is not a regular file", path));
+    return not_a_file(path, info.st_mode);
   }
   if (info.st_size == 0) return MappedFile(nullptr, 0);  // an empty mapping is refused by mmap
   void* data =

@@ -5,6 +5,7 @@
 #include <dnnl.hpp>
 #include <fmt/format.h>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -47,10 +48,22 @@ struct Product {
   ByteCount scratchpad_size = 0;
 };
 
-/// One thread's side of oneDNN. Threads share nothing, so nothing is locked; oneDNN itself keeps
-/// the generated code of equal primitives once for the process.
+/// Held while oneDNN makes something: its process-wide cache comes into being at first use, and
+/// that it does so safely is not to be seen from outside. Making is rare; running takes no lock.
+std::mutex& making_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+dnnl::engine make_engine() {
+  std::lock_guard lock(making_mutex());
+  return dnnl::engine(dnnl::engine::kind::cpu, 0);
+}
+
+/// One thread's side of oneDNN. Threads share nothing but what oneDNN keeps for the process: the
+/// generated code of equal primitives.
 struct ThreadState {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::engine engine = make_engine();
   dnnl::stream stream{engine};
   std::unordered_map<ProductKey, Product, ProductKeyHash> products;
 
@@ -74,6 +87,7 @@ dnnl::memory::desc describe(int64_t rows, int64_t columns, dnnl::memory::data_ty
 }
 
 Product make_product(const dnnl::engine& engine, const ProductKey& key) {
+  std::lock_guard lock(making_mutex());
   using Type = dnnl::memory::data_type;
   Type type = key.bf16 ? Type::bf16 : Type::f32;
   dnnl::memory::desc a = describe(key.m, key.k, type, key.a_stride, key.a_transposed);
