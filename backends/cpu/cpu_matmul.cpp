@@ -72,6 +72,14 @@ struct ThreadState {
     // call runs on its own thread alone. The setting is the calling thread's own in OpenMP.
     omp_set_num_threads(1);
   }
+  ~ThreadState() { drop_products(); }
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+
+  void drop_products() {
+    std::lock_guard lock(making_mutex());
+    products.clear();
+  }
 };
 
 ThreadState& thread_state() {
@@ -132,7 +140,7 @@ Product* find_product(const ProductKey& key) {
   auto found = state.products.find(key);
   if (found != state.products.end()) return &found->second;
   // Shapes of a run are few; a program that keeps inventing them starts over.
-  if (state.products.size() >= kMostProducts) state.products.clear();
+  if (state.products.size() >= kMostProducts) state.drop_products();
   try {
     return &state.products.emplace(key, make_product(state.engine, key)).first->second;
   } catch (const dnnl::error& error) {
