@@ -1,0 +1,177 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "backends/gpu/gpu_clock.h"
+#include "backends/gpu/gpu_executable.h"
+#include "backends/gpu/gpu_kernel_table.h"
+#include "backends/gpu/gpu_mark_pool.h"
+#include "backends/gpu/gpu_memory.h"
+#include "backends/gpu/gpu_runtime.h"
+
+namespace stagecoach {
+
+template <typename Api>
+class GpuStream;
+
+/// Keeps a card's primary context for as long as a logical device of it exists.
+template <typename Api>
+class GpuContextHold {
+ public:
+  GpuContextHold(std::shared_ptr<GpuRuntime<Api>> runtime, int card, GpuContextHandle context)
+      : runtime_(std::move(runtime)), card_(card), context_(context) {}
+  ~GpuContextHold() { static_cast<void>(runtime_->api().release_context(card_)); }
+  GpuContextHold(const GpuContextHold&) = delete;
+  GpuContextHold& operator=(const GpuContextHold&) = delete;
+
+  GpuRuntime<Api>& runtime() const { return *runtime_; }
+  const Api& api() const { return runtime_->api(); }
+  GpuContextHandle context() const { return context_; }
+  int card() const { return card_; }
+
+ private:
+  const std::shared_ptr<GpuRuntime<Api>> runtime_;
+  const int card_;
+  const GpuContextHandle context_;
+};
+
+/// What the streams, events and buffers of one logical device share.
+/// Thread rule: any thread.
+template <typename Api>
+class GpuDeviceCore {
+ public:
+  GpuDeviceCore(std::unique_ptr<GpuContextHold<Api>> context, ByteCount memory_bytes,
+                const GpuArch& device_arch, GpuKernelTable& kernel_table)
+      : hold(std::move(context)),
+        account(memory_bytes),
+        arch(device_arch),
+        table(kernel_table),
+        marks(hold->api(), hold->context(), false),
+        timing_marks(hold->api(), hold->context(), true),
+        clock(hold->api(), hold->context()),
+        kernels(hold->api(), hold->context()) {}
+  /// Waits for streams that failed and were destroyed with work still queued.
+  ~GpuDeviceCore() { drain_buried(); }
+
+  const Api& api() const { return hold->api(); }
+  GpuContextHandle context() const { return hold->context(); }
+
+  /// Device memory, counted; 0 and Api::kOutOfMemory when so much is not free.
+  int allocate(GpuAddress& address, ByteCount size) {
+    sweep_buried();
+    if (!account.reserve(size)) return Api::kOutOfMemory;
+    GpuScope<Api> scope(api(), context());
+    int error = scope.run([&] { return api().allocate(&address, static_cast<size_t>(size)); });
+    if (error == Api::kSuccess) {
+      account.commit();
+    } else {
+      account.release(size);
+    }
+    return error;
+  }
+  /// How a piece of memory is given back.
+  enum class Release : uint8_t { kDevice, kPinned, kRegistered };
+  /// Gives memory back, at once unless a destroyed stream might still touch it.
+  void release(Release how, GpuAddress address, ByteCount size) {
+    sweep_buried();
+    {
+      std::lock_guard lock(buried_mutex_);
+      if (!buried_.empty()) {
+        deferred_.push_back({how, address, size});
+        return;
+      }
+    }
+    release_now({how, address, size});
+  }
+
+  /// Takes over a failed stream: its queue cannot be emptied, only waited for.
+  void bury(GpuStreamHandle stream) {
+    {
+      std::lock_guard lock(buried_mutex_);
+      buried_.push_back(stream);
+    }
+    sweep_buried();
+  }
+
+  /// Blocks until no destroyed stream has work queued.
+  void drain_buried() {
+    {
+      std::lock_guard lock(buried_mutex_);
+      GpuScope<Api> scope(api(), context());
+      for (GpuStreamHandle stream : buried_) {
+        static_cast<void>(scope.run([&] { return api().synchronize_stream(stream); }));
+      }
+    }
+    sweep_buried();
+  }
+
+  /// A failure that leaves nothing of the card usable: every stream takes it over.
+  void poison(const Status& status) {
+    std::lock_guard lock(streams_mutex);
+    for (GpuStream<Api>* stream : streams) stream->cell()->fail(status);
+  }
+
+  const std::unique_ptr<GpuContextHold<Api>> hold;
+  GpuMemoryAccount account;
+  const GpuArch arch;
+  GpuKernelTable& table;
+  GpuMarkPool<Api> marks;
+  GpuMarkPool<Api> timing_marks;
+  GpuClock<Api> clock;
+  GpuExecutable<Api> kernels;
+  std::mutex streams_mutex;
+  std::vector<GpuStream<Api>*> streams;      ///< those that exist, oldest first
+  GpuStreamTotals retired_totals;            ///< of streams that are gone; under streams_mutex
+  std::atomic<ByteCount> far_bytes_up{0};    ///< written here by streams of other devices
+  std::atomic<ByteCount> far_bytes_down{0};  ///< read from here by streams of other devices
+
+ private:
+  struct Freed {
+    Release how;
+    GpuAddress address;
+    ByteCount size;
+  };
+
+  // On a lost card these calls fail, and there is nothing left to free.
+  void release_now(const Freed& freed) {
+    GpuScope<Api> scope(api(), context());
+    auto* host = reinterpret_cast<std::byte*>(static_cast<uintptr_t>(freed.address));
+    switch (freed.how) {
+      case Release::kDevice:
+        static_cast<void>(scope.run([&] { return api().free(freed.address); }));
+        account.release(freed.size);
+        return;
+      case Release::kPinned:
+        static_cast<void>(scope.run([&] { return api().free_host(host); }));
+        return;
+      case Release::kRegistered:
+        hold->runtime().unregister_host(host, freed.size);
+        return;
+    }
+  }
+  void sweep_buried() {
+    std::vector<Freed> freed;
+    {
+      std::lock_guard lock(buried_mutex_);
+      if (buried_.empty()) return;
+      GpuScope<Api> scope(api(), context());
+      std::erase_if(buried_, [&](GpuStreamHandle stream) {
+        if (scope.run([&] { return api().query_stream(stream); }) == Api::kNotReady) return false;
+        static_cast<void>(scope.run([&] { return api().destroy_stream(stream); }));
+        return true;
+      });
+      if (buried_.empty()) freed.swap(deferred_);
+    }
+    for (const Freed& one : freed) release_now(one);
+  }
+
+  std::mutex buried_mutex_;
+  std::vector<GpuStreamHandle> buried_;
+  std::vector<Freed> deferred_;
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,203 @@
+#pragma once
+
+// Bodies of GpuStream, included by gpu_stream.h alone.
+
+#include <cstring>
+#include <limits>
+
+#include "backends/gpu/gpu_stream.h"
+
+namespace stagecoach {
+
+namespace internal {
+
+inline GpuAddress gpu_address_of(const BufferView& view) {
+  return static_cast<GpuAddress>(view.buffer->device_address()) +
+         static_cast<GpuAddress>(view.offset);
+}
+
+/// Codes with which Stream takes a request as refused, nothing having been queued.
+inline bool is_refusal(StatusCode code) {
+  return code == StatusCode::kInvalidArgument || code == StatusCode::kFailedPrecondition ||
+         code == StatusCode::kUnimplemented;
+}
+
+}  // namespace internal
+
+template <typename Api>
+GpuStream<Api>::GpuStream(Device& owner, GpuDeviceCore<Api>& core, std::string name,
+                          GpuStreamHandle handle)
+    : Stream(owner, std::move(name)), core_(core), handle_(handle), workspace_(core) {
+  {
+    std::lock_guard lock(core_.streams_mutex);
+    core_.streams.push_back(this);
+  }
+  enter_directory();
+}
+
+template <typename Api>
+GpuStream<Api>::~GpuStream() {
+  // A failure of the card ends the wait too; either way nothing is left to report it to.
+  if (!cell_->has_failed()) static_cast<void>(do_synchronize());
+  GpuProbe::leave_directory();
+  {
+    std::lock_guard lock(core_.streams_mutex);
+    std::erase(core_.streams, this);
+    core_.retired_totals += cell_->finished();
+  }
+  release_events();
+  cell_->close();
+  if (do_is_idle()) {
+    static_cast<void>(drive("destroy stream", [&] { return core_.api().destroy_stream(handle_); }));
+  } else {
+    core_.bury(handle_);
+  }
+}
+
+template <typename Api>
+void GpuStream<Api>::count(const GpuStreamTotals& amount) {
+  std::lock_guard lock(tail_mutex_);
+  queued_ += amount;
+  queued_sequence_ = submitting_sequence();
+}
+
+template <typename Api>
+Result<GpuMarkRef> GpuStream<Api>::mark_tail() {
+  std::lock_guard lock(tail_mutex_);
+  return core_.marks.record(handle_, cell_, queued_sequence_, queued_);
+}
+
+template <typename Api>
+int GpuStream<Api>::copy_bytes(GpuAddress target, GpuAddress source, const CopyRequest& request) {
+  const Api& api = core_.api();
+  auto size = static_cast<size_t>(request.target.size);
+  CopyDirection direction = copy_direction(request);
+  if (direction == CopyDirection::kDeviceToDevice) {
+    auto core_of = [](const BufferView& view) -> GpuDeviceCore<Api>& {
+      return static_cast<GpuBuffer<Api>*>(view.buffer)->core();
+    };
+    GpuContextHandle to = core_of(request.target).context();
+    GpuContextHandle from = core_of(request.source).context();
+    if (to != from) return api.copy_peer_async(target, to, source, from, size, handle_);
+  }
+  return api.copy_async(target, source, size, direction, handle_);
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_copy(const CopyRequest& request) {
+  STAGECOACH_RETURN_IF_ERROR(drive("copy", [&] {
+    return copy_bytes(internal::gpu_address_of(request.target),
+                      internal::gpu_address_of(request.source), request);
+  }));
+  GpuStreamTotals amount;
+  amount.copies = 1;
+  CopyDirection direction = copy_direction(request);
+  ByteCount size = request.target.size;
+  if (direction == CopyDirection::kHostToDevice) amount.bytes_up = size;
+  if (direction == CopyDirection::kDeviceToHost) amount.bytes_down = size;
+  const Device& from = request.source.buffer->device();
+  const Device& to = request.target.buffer->device();
+  if (direction == CopyDirection::kDeviceToDevice && &from != &to) {
+    // The bytes leave one device and enter the other; the far end counts them when submitted.
+    if (&from == &device()) {
+      amount.bytes_down = size;
+      static_cast<GpuBuffer<Api>*>(request.target.buffer)->core().far_bytes_up += size;
+    } else {
+      amount.bytes_up = size;
+      static_cast<GpuBuffer<Api>*>(request.source.buffer)->core().far_bytes_down += size;
+    }
+  }
+  count(amount);
+  return Status::ok();
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_fill(const FillRequest& request) {
+  const Api& api = core_.api();
+  GpuAddress target = internal::gpu_address_of(request.target);
+  auto elements = static_cast<size_t>(request.target.size / request.pattern_size);
+  STAGECOACH_RETURN_IF_ERROR(drive("fill", [&] {
+    if (request.pattern_size == 1) {
+      return api.fill8_async(target, static_cast<uint8_t>(request.pattern), elements, handle_);
+    }
+    if (request.pattern_size == 2) {
+      return api.fill16_async(target, static_cast<uint16_t>(request.pattern), elements, handle_);
+    }
+    return api.fill32_async(target, request.pattern, elements, handle_);
+  }));
+  count({});
+  return Status::ok();
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_record(Event& event) {
+  auto& mine = static_cast<GpuEvent<Api>&>(event);
+  GpuStreamTotals totals;
+  {
+    std::lock_guard lock(tail_mutex_);
+    queued_sequence_ = submitting_sequence();
+    totals = queued_;
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(GpuMarkRef mark,
+                              mine.pool().record(handle_, cell_, submitting_sequence(), totals));
+  mine.set_mark(std::move(mark));
+  return Status::ok();
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_wait(const Event& event) {
+  GpuMarkRef mark = static_cast<const GpuEvent<Api>&>(event).mark();
+  // The failure of the awaited stream becomes this one's, site and all.
+  STAGECOACH_ASSIGN_OR_RETURN(bool passed, mark->has_passed());
+  count({});
+  if (passed || mark->cell() == cell_) return Status::ok();
+  auto* native = static_cast<GpuEventMark<Api>*>(mark.get());
+  STAGECOACH_RETURN_IF_ERROR(drive(
+      "wait for event", [&] { return core_.api().stream_wait_event(handle_, native->handle()); }));
+  std::shared_ptr<GpuStreamCell> source = mark->cell();
+  source->add_waiter(std::move(mark), cell_);
+  return Status::ok();
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_synchronize() {
+  if (cell_->has_failed()) return cell_->failure();
+  STAGECOACH_ASSIGN_OR_RETURN(GpuMarkRef tail, mark_tail());
+  return wait_for_mark(*tail.get());
+}
+
+template <typename Api>
+void GpuStream<Api>::do_abandon(const Status& status) {
+  cell_->fail(status);
+  if (status.code() == StatusCode::kDeviceLost) core_.poison(status);
+}
+
+template <typename Api>
+Status GpuStream<Api>::do_failure() const {
+  constexpr int64_t kProbeIntervalNs = 1'000'000;
+  if (cell_->has_failed()) return cell_->failure();
+  int64_t now_ns = RealClock::instance().now_ns();
+  if (now_ns - probed_ns_.load(std::memory_order_relaxed) < kProbeIntervalNs) return Status::ok();
+  probed_ns_.store(now_ns, std::memory_order_relaxed);
+  GpuScope<Api> scope(core_.api(), core_.context());
+  int error = scope.run([&] { return core_.api().query_stream(handle_); });
+  if (error == Api::kSuccess || error == Api::kNotReady) return Status::ok();
+  return gpu_status(core_.api(), error, "query stream");
+}
+
+template <typename Api>
+bool GpuStream<Api>::do_is_idle() {
+  GpuScope<Api> scope(core_.api(), core_.context());
+  return scope.run([&] { return core_.api().query_stream(handle_); }) != Api::kNotReady;
+}
+
+template <typename Api>
+void GpuStream<Api>::probe() {
+  Status failure = do_failure();
+  if (failure.is_ok() || cell_->has_failed()) return;
+  cell_->fail(failure.with_site(FailureSite{device().id(), name(), "probe", "", 0}));
+}
+
+}  // namespace stagecoach
+
+#include "backends/gpu/gpu_stream_launch.h"
