@@ -31,6 +31,11 @@ struct GpuKernelLaunch {
   int argument_count = 0;
   /// Bit i: argument i is an offset into the stream's workspace, not an address.
   uint32_t workspace_arguments = 0;
+  /// Bit i: argument i is the address of the stream's error word (null: nothing is reported), where
+  /// a kernel leaves the number of the first row whose id or label is outside the vocabulary.
+  uint32_t error_arguments = 0;
+  /// What argument i grows by from one round to the next.
+  std::array<int64_t, kMaxArguments> steps = {};
 };
 
 /// Launches, in order, that compute one OpCall.
@@ -39,6 +44,7 @@ struct GpuLaunchPlan {
 
   std::array<GpuKernelLaunch, kMaxLaunches> launches;
   int launch_count = 0;
+  int64_t rounds = 1;  ///< how often the launches run, one round after another
   ByteCount workspace_bytes = 0;  ///< scratch the launches share; contents are undefined
 };
 

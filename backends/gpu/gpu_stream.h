@@ -45,7 +45,7 @@ class GpuStream final : public Stream, private GpuProbe {
   void probe() override;
 
   /// One launch of an op; `is_first`: nothing of the op has been queued yet.
-  Status launch_part(const GpuKernelLaunch& launch, bool is_first);
+  Status launch_part(const GpuKernelLaunch& launch, int64_t round, bool is_first);
   int launch_kernel(GpuKernel<Api>& kernel, const std::array<uint32_t, 3>& grid,
                     const std::array<uint32_t, 3>& block, uint32_t shared_bytes, void** arguments);
   int copy_bytes(GpuAddress target, GpuAddress source, const CopyRequest& request);

@@ -75,8 +75,10 @@ Status GpuStream<Api>::run_op(const OpCall& call) {
   STAGECOACH_ASSIGN_OR_RETURN(GpuLaunchPlan plan, core_.table.plan(call, core_.arch));
   STAGECOACH_RETURN_IF_ERROR(
       workspace_.reserve(plan.workspace_bytes, [this] { return mark_tail(); }));
-  for (int i = 0; i < plan.launch_count; ++i) {
-    STAGECOACH_RETURN_IF_ERROR(launch_part(plan.launches[i], i == 0));
+  for (int64_t round = 0; round < plan.rounds; ++round) {
+    for (int i = 0; i < plan.launch_count; ++i) {
+      STAGECOACH_RETURN_IF_ERROR(launch_part(plan.launches[i], round, round == 0 && i == 0));
+    }
   }
   GpuStreamTotals amount;
   amount.kernels = 1;
@@ -85,12 +87,13 @@ Status GpuStream<Api>::run_op(const OpCall& call) {
 }
 
 template <typename Api>
-Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, bool is_first) {
+Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round, bool is_first) {
   auto attempt = [&]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(GpuKernel<Api> * kernel, core_.kernels.find(launch.kernel));
     std::array<uint64_t, GpuKernelLaunch::kMaxArguments> words = launch.arguments;
     std::array<void*, GpuKernelLaunch::kMaxArguments> pointers{};
     for (int i = 0; i < launch.argument_count; ++i) {
+      words[i] += static_cast<uint64_t>(launch.steps[i] * round);
       if ((launch.workspace_arguments >> i & 1u) != 0) words[i] += workspace_.address();
       pointers[i] = &words[i];
     }
