@@ -13,15 +13,15 @@ namespace {
 
 /// An allocation verb: as `intercept`, for an answer that is not a Result.
 template <typename Forward>
-Allocation intercept_allocation(Interceptor& interceptor, const Call& call, Forward&& forward) {
-  Action action = begin_call(interceptor, call);
+Allocation intercept_allocation(Interceptor& interceptor, const VerbCall& call, Forward&& forward) {
+  Verdict verdict = begin_call(interceptor, call);
   Allocation answer;
-  if (action.kind == Action::Kind::kExhaust) {
+  if (verdict.kind == Verdict::Kind::kExhaust) {
     answer.outcome = AllocationOutcome::kExhausted;
-  } else if (action.kind == Action::Kind::kRefuse) {
-    answer.status = action.status;
+  } else if (verdict.kind == Verdict::Kind::kRefuse) {
+    answer.status = verdict.status;
   } else {
-    STAGECOACH_CHECK(action.kind == Action::Kind::kForward);
+    STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward);
     answer = forward();
   }
   bool exhausted = answer.outcome == AllocationOutcome::kExhausted;
@@ -42,8 +42,8 @@ DecoratedDevice::~DecoratedDevice() {
   drain_retired();
 }
 
-Call DecoratedDevice::make_call(std::string_view verb, const Label& label) const {
-  Call call;
+VerbCall DecoratedDevice::make_call(std::string_view verb, const Label& label) const {
+  VerbCall call;
   call.verb = verb;
   call.device_index = info().index;
   call.device = id();
@@ -69,7 +69,7 @@ std::string DecoratedDevice::unique_stream_name(const std::string& name) {
 
 Result<std::unique_ptr<Stream>> DecoratedDevice::do_create_stream(const StreamOptions& options) {
   using Answer = Result<std::unique_ptr<Stream>>;
-  Call call = make_call(verbs::kCreateStream, Label(options.name));
+  VerbCall call = make_call(verbs::kCreateStream, Label(options.name));
   return intercept<Answer>(*interceptor_, call, [&]() -> Answer {
     std::unique_ptr<Stream> inner;
     STAGECOACH_ASSIGN_OR_RETURN(inner, inner_->create_stream(options));
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Stream>> DecoratedDevice::do_create_stream(const StreamOp
 
 Result<std::unique_ptr<Event>> DecoratedDevice::do_create_event(const EventOptions& options) {
   using Answer = Result<std::unique_ptr<Event>>;
-  Call call = make_call(verbs::kCreateEvent, options.timing ? "timing event" : "event");
+  VerbCall call = make_call(verbs::kCreateEvent, options.timing ? "timing event" : "event");
   return intercept<Answer>(*interceptor_, call, [&]() -> Answer {
     std::unique_ptr<Event> inner;
     STAGECOACH_ASSIGN_OR_RETURN(inner, inner_->create_event(options));
@@ -89,20 +89,20 @@ Result<std::unique_ptr<Event>> DecoratedDevice::do_create_event(const EventOptio
 }
 
 Allocation DecoratedDevice::do_allocate(ByteCount size, Label label) {
-  Call call = make_call(verbs::kAllocate, label);
+  VerbCall call = make_call(verbs::kAllocate, label);
   call.size_bytes = size;
   return intercept_allocation(*interceptor_, call, [&] { return inner_->allocate(size, label); });
 }
 
 Allocation DecoratedDevice::do_allocate_pinned(ByteCount size, Label label) {
-  Call call = make_call(verbs::kAllocatePinned, label);
+  VerbCall call = make_call(verbs::kAllocatePinned, label);
   call.size_bytes = size;
   return intercept_allocation(*interceptor_, call,
                               [&] { return inner_->allocate_pinned(size, label); });
 }
 
 Result<BufferHandle> DecoratedDevice::do_register_host(void* data, ByteCount size, Label label) {
-  Call call = make_call(verbs::kRegisterHost, label);
+  VerbCall call = make_call(verbs::kRegisterHost, label);
   call.size_bytes = size;
   return intercept<Result<BufferHandle>>(*interceptor_, call,
                                          [&] { return inner_->register_host(data, size, label); });
@@ -110,7 +110,7 @@ Result<BufferHandle> DecoratedDevice::do_register_host(void* data, ByteCount siz
 
 Result<std::unique_ptr<Executable>> DecoratedDevice::do_load_executable(
     const ExecutableImage& image) {
-  Call call = make_call(verbs::kLoadExecutable, Label(image.name));
+  VerbCall call = make_call(verbs::kLoadExecutable, Label(image.name));
   call.size_bytes = static_cast<ByteCount>(image.bytes.size());
   return intercept<Result<std::unique_ptr<Executable>>>(
       *interceptor_, call, [&] { return inner_->load_executable(image); });

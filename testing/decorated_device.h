@@ -25,7 +25,7 @@ class DecoratedDevice final : public Device {
   Device& inner() { return *inner_; }
   Interceptor& interceptor() const { return *interceptor_; }
   /// A call on this device, without stream and size.
-  Call make_call(std::string_view verb, const Label& label) const;
+  VerbCall make_call(std::string_view verb, const Label& label) const;
 
   /// For DecoratedStream: stops that `synchronize` has to wait for, until they are removed.
   void add_stop(std::shared_ptr<StreamStop> stop);

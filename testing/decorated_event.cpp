@@ -17,15 +17,15 @@ EventMark DecoratedEvent::mark() const {
   return mark_;
 }
 
-Call DecoratedEvent::make_call(std::string_view verb, const EventMark& mark) const {
-  Call call = device_.make_call(verb, mark.label);
+VerbCall DecoratedEvent::make_call(std::string_view verb, const EventMark& mark) const {
+  VerbCall call = device_.make_call(verb, mark.label);
   call.stream = mark.stream;
   return call;
 }
 
 Result<bool> DecoratedEvent::do_query() const {
   EventMark mark = this->mark();
-  Call call = make_call(verbs::kQueryEvent, mark);
+  VerbCall call = make_call(verbs::kQueryEvent, mark);
   return intercept<Result<bool>>(device_.interceptor(), call, [&]() -> Result<bool> {
     if (!mark.stop) return inner_->query();
     std::optional<Status> ended = mark.stop->outcome();
@@ -36,14 +36,14 @@ Result<bool> DecoratedEvent::do_query() const {
 
 Status DecoratedEvent::do_synchronize() const {
   EventMark mark = this->mark();
-  Call call = make_call(verbs::kSynchronize, mark);
+  VerbCall call = make_call(verbs::kSynchronize, mark);
   return intercept<Status>(device_.interceptor(), call,
                            [&] { return mark.stop ? mark.stop->wait() : inner_->synchronize(); });
 }
 
 Result<int64_t> DecoratedEvent::do_timestamp_ns() const {
   EventMark mark = this->mark();
-  Call call = make_call(verbs::kTimestampEvent, mark);
+  VerbCall call = make_call(verbs::kTimestampEvent, mark);
   return intercept<Result<int64_t>>(device_.interceptor(), call, [&]() -> Result<int64_t> {
     if (!mark.stop) return inner_->timestamp_ns();
     return mark.stop->outcome().value_or(failed_precondition("the event has not been passed"));

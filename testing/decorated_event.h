@@ -34,7 +34,7 @@ class DecoratedEvent final : public Event {
   Result<bool> do_query() const override;
   Status do_synchronize() const override;
   Result<int64_t> do_timestamp_ns() const override;
-  Call make_call(std::string_view verb, const EventMark& mark) const;
+  VerbCall make_call(std::string_view verb, const EventMark& mark) const;
 
   DecoratedDevice& device_;
   std::unique_ptr<Event> inner_;

@@ -86,31 +86,31 @@ Status DecoratedStream::submit_work(std::string_view verb, const Label& label, B
     std::lock_guard lock(mutex_);
     last_label_ = label;
   }
-  Call call = device_.make_call(verb, label);
+  VerbCall call = device_.make_call(verb, label);
   call.stream = call_name_;
   call.size_bytes = size;
-  Action action = begin_call(device_.interceptor(), call);
-  Status outcome = carry_out(action, label, target, forward);
+  Verdict verdict = begin_call(device_.interceptor(), call);
+  Status outcome = carry_out(verdict, label, target, forward);
   device_.interceptor().after(call, outcome);
   return outcome;
 }
 
-Status DecoratedStream::carry_out(const Action& action, const Label& label, BufferView target,
+Status DecoratedStream::carry_out(const Verdict& verdict, const Label& label, BufferView target,
                                   const std::function<Status()>& forward) {
-  if (action.kind == Action::Kind::kRefuse) return action.status;
+  if (verdict.kind == Verdict::Kind::kRefuse) return verdict.status;
   if (current_stop()) return Status::ok();
-  switch (action.kind) {
-    case Action::Kind::kFailLater:
-      stop(StreamStop::failing(*inner_, action.status));
+  switch (verdict.kind) {
+    case Verdict::Kind::kFailLater:
+      stop(StreamStop::failing(*inner_, verdict.status));
       return Status::ok();
-    case Action::Kind::kNeverCompletes:
+    case Verdict::Kind::kNeverCompletes:
       stop(StreamStop::hanging(*inner_));
       return Status::ok();
-    case Action::Kind::kCorrupt:
+    case Verdict::Kind::kCorrupt:
       STAGECOACH_RETURN_IF_ERROR(forward());
       return corrupt(target, label);
     default:
-      STAGECOACH_CHECK(action.kind == Action::Kind::kForward);
+      STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward);
       return forward();
   }
 }
@@ -177,7 +177,7 @@ Status DecoratedStream::do_wait(const Event& event) {
 }
 
 Status DecoratedStream::do_synchronize() {
-  Call call = device_.make_call(verbs::kSynchronize, last_label());
+  VerbCall call = device_.make_call(verbs::kSynchronize, last_label());
   call.stream = call_name_;
   return intercept<Status>(device_.interceptor(), call, [&] {
     std::shared_ptr<StreamStop> stopped = current_stop();

@@ -39,7 +39,7 @@ class DecoratedStream final : public Stream {
   /// Asks the interceptor about work and does what it says. `target` is what the work writes.
   Status submit_work(std::string_view verb, const Label& label, ByteCount size, BufferView target,
                      const std::function<Status()>& forward);
-  Status carry_out(const Action& action, const Label& label, BufferView target,
+  Status carry_out(const Verdict& verdict, const Label& label, BufferView target,
                    const std::function<Status()>& forward);
   /// Overwrites a piece of `target` with one bits, which read as NaN or -1. Queued behind the work
   /// where the target is this device's memory; elsewhere it waits for the work first.

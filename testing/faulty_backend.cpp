@@ -9,7 +9,7 @@ namespace stagecoach {
 
 namespace {
 
-Status injected(StatusCode code, const std::string& what, const Call& call) {
+Status injected(StatusCode code, const std::string& what, const VerbCall& call) {
   FailureSite site;
   site.device = std::string(call.device);
   site.stream = std::string(call.stream);
@@ -27,11 +27,11 @@ FaultInjector::FaultInjector(FaultPlan plan) {
   }
 }
 
-Action FaultInjector::before(const Call& call) {
+Verdict FaultInjector::before(const VerbCall& call) {
   std::lock_guard lock(mutex_);
   Repeat repeat{std::this_thread::get_id(), call.device_index, std::string(call.verb),
                 std::string(call.label.view())};
-  if (repeats_.erase(repeat) > 0) return Action{Action::Kind::kExhaust, {}, 0};
+  if (repeats_.erase(repeat) > 0) return Verdict{Verdict::Kind::kExhaust, {}, 0};
 
   int64_t nth = ++counts_[{call.device_index, std::string(call.verb)}];
   for (Entry& entry : plan_) {
@@ -44,37 +44,37 @@ Action FaultInjector::before(const Call& call) {
     return take_locked(call, fault, nth);
   }
   if (lost_devices_.contains(call.device_index)) {
-    return Action{Action::Kind::kRefuse,
-                  injected(StatusCode::kDeviceLost, "the device was lost before", call), 0};
+    return Verdict{Verdict::Kind::kRefuse,
+                   injected(StatusCode::kDeviceLost, "the device was lost before", call), 0};
   }
-  return Action{};
+  return Verdict{};
 }
 
-Action FaultInjector::take_locked(const Call& call, const Fault& fault, int64_t nth) {
+Verdict FaultInjector::take_locked(const VerbCall& call, const Fault& fault, int64_t nth) {
   std::string where = " injected at call " + std::to_string(nth);
   switch (fault.kind) {
     case FaultKind::kFail:
-      return {Action::Kind::kRefuse, injected(StatusCode::kInternal, "failure" + where, call), 0};
+      return {Verdict::Kind::kRefuse, injected(StatusCode::kInternal, "failure" + where, call), 0};
     case FaultKind::kFailLater:
-      return {Action::Kind::kFailLater,
+      return {Verdict::Kind::kFailLater,
               injected(StatusCode::kInternal, "late failure" + where, call), 0};
     case FaultKind::kDelay:
-      return {Action::Kind::kForward, {}, fault.delay_ns};
+      return {Verdict::Kind::kForward, {}, fault.delay_ns};
     case FaultKind::kCorrupt:
-      return {Action::Kind::kCorrupt, {}, 0};
+      return {Verdict::Kind::kCorrupt, {}, 0};
     case FaultKind::kExhaust:
-      return {Action::Kind::kExhaust, {}, 0};
+      return {Verdict::Kind::kExhaust, {}, 0};
     case FaultKind::kDeviceLost:
       lost_devices_.insert(call.device_index);
-      return {Action::Kind::kRefuse,
+      return {Verdict::Kind::kRefuse,
               injected(StatusCode::kDeviceLost, "loss of the device" + where, call), 0};
     case FaultKind::kNeverCompletes:
-      return {Action::Kind::kNeverCompletes, {}, 0};
+      return {Verdict::Kind::kNeverCompletes, {}, 0};
   }
   return {};
 }
 
-void FaultInjector::after(const Call& call, const Status& outcome) {}
+void FaultInjector::after(const VerbCall& call, const Status& outcome) {}
 
 CallCounts FaultInjector::counts() const {
   std::lock_guard lock(mutex_);

@@ -20,8 +20,8 @@ class FaultInjector final : public Interceptor {
   /// Every fault of `plan` must apply to its verb. With an empty plan it only counts.
   explicit FaultInjector(FaultPlan plan = {});
 
-  Action before(const Call& call) override;
-  void after(const Call& call, const Status& outcome) override;
+  Verdict before(const VerbCall& call) override;
+  void after(const VerbCall& call, const Status& outcome) override;
 
   /// Calls so far: what `random_fault` draws from.
   CallCounts counts() const;
@@ -43,7 +43,7 @@ class FaultInjector final : public Interceptor {
     std::string label;
     friend auto operator<=>(const Repeat&, const Repeat&) = default;
   };
-  Action take_locked(const Call& call, const Fault& fault, int64_t nth);
+  Verdict take_locked(const VerbCall& call, const Fault& fault, int64_t nth);
 
   mutable std::mutex mutex_;
   std::vector<Entry> plan_;

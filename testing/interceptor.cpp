@@ -4,10 +4,10 @@
 
 namespace stagecoach {
 
-Action begin_call(Interceptor& interceptor, const Call& call) {
-  Action action = interceptor.before(call);
-  if (action.delay_ns > 0) sleep_until_ns(RealClock::instance().now_ns() + action.delay_ns);
-  return action;
+Verdict begin_call(Interceptor& interceptor, const VerbCall& call) {
+  Verdict verdict = interceptor.before(call);
+  if (verdict.delay_ns > 0) sleep_until_ns(RealClock::instance().now_ns() + verdict.delay_ns);
+  return verdict;
 }
 
 }  // namespace stagecoach

@@ -33,7 +33,7 @@ inline constexpr std::string_view kMemoryUsage = "memory_usage";
 
 /// One call of a verb on a decorated object, as an interceptor sees it. The views are valid only
 /// during the call.
-struct Call {
+struct VerbCall {
   std::string_view verb;
   int device_index = 0;      ///< DeviceInfo::index
   std::string_view device;   ///< "cpu:1"
@@ -43,7 +43,7 @@ struct Call {
 };
 
 /// What a decorated object shall do with a call.
-struct Action {
+struct Verdict {
   enum class Kind : uint8_t {
     kForward,         ///< hand it to the inner object
     kRefuse,          ///< answer `status`; the inner object hears nothing
@@ -66,21 +66,22 @@ class Interceptor {
   virtual ~Interceptor() = default;
 
   /// Before the call; decides what becomes of it.
-  virtual Action before(const Call& call) = 0;
+  virtual Verdict before(const VerbCall& call) = 0;
   /// After the call, with what the caller is told. Exhaustion reads as resource exhausted.
-  virtual void after(const Call& call, const Status& outcome) = 0;
+  virtual void after(const VerbCall& call, const Status& outcome) = 0;
 };
 
 /// Asks `interceptor` and sleeps the delay it wants.
-Action begin_call(Interceptor& interceptor, const Call& call);
+Verdict begin_call(Interceptor& interceptor, const VerbCall& call);
 
 /// The whole of a verb without a stream: asks, then forwards or refuses, then tells the outcome.
 /// `T` is a Status or a Result.
 template <typename T, typename Forward>
-T intercept(Interceptor& interceptor, const Call& call, Forward&& forward) {
-  Action action = begin_call(interceptor, call);
-  STAGECOACH_CHECK(action.kind == Action::Kind::kForward || action.kind == Action::Kind::kRefuse);
-  T answer = action.kind == Action::Kind::kRefuse ? T(action.status) : forward();
+T intercept(Interceptor& interceptor, const VerbCall& call, Forward&& forward) {
+  Verdict verdict = begin_call(interceptor, call);
+  STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward ||
+                   verdict.kind == Verdict::Kind::kRefuse);
+  T answer = verdict.kind == Verdict::Kind::kRefuse ? T(verdict.status) : forward();
   if constexpr (std::is_same_v<T, Status>) {
     interceptor.after(call, answer);
   } else {

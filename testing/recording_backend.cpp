@@ -96,7 +96,7 @@ std::string first_difference(const OperationLog& left, const OperationLog& right
   return "";
 }
 
-void Recorder::after(const Call& call, const Status& outcome) {
+void Recorder::after(const VerbCall& call, const Status& outcome) {
   LogEntry entry;
   entry.device = std::string(call.device);
   entry.stream = std::string(call.stream);

@@ -15,7 +15,7 @@ struct LogEntry {
   std::string device;  ///< "cpu:1"
   std::string stream;  ///< "compute"; a second stream of that name is "compute#2"; may be empty
   std::string verb;    ///< "copy", "matmul"
-  std::string label;   ///< see Call::label
+  std::string label;   ///< see VerbCall::label
   ByteCount size_bytes = 0;
   uint64_t sequence = 0;  ///< position in the whole log, from 1
   StatusCode outcome = StatusCode::kOk;
@@ -60,8 +60,8 @@ class Recorder final : public Interceptor {
  public:
   explicit Recorder(std::shared_ptr<OperationLog> log) : log_(std::move(log)) {}
 
-  Action before(const Call& call) override { return {}; }
-  void after(const Call& call, const Status& outcome) override;
+  Verdict before(const VerbCall& call) override { return {}; }
+  void after(const VerbCall& call, const Status& outcome) override;
 
  private:
   std::shared_ptr<OperationLog> log_;

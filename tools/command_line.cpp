@@ -169,7 +169,7 @@ void add_option(CLI::App& app, const CommandOption& option) {
   };
   CLI::Option* added = app.add_option(option.name, store);
   bool many = std::holds_alternative<std::vector<std::string>*>(option.target);
-  if (many) added->expected(1, CLI::detail::expected_max_vector_size);
+  if (many) added->expected(CLI::detail::expected_max_vector_size);
   if (option.required) added->required();
 }
 
@@ -225,14 +225,13 @@ int refuse_command(const std::string& name, const std::vector<Command>& commands
   std::vector<std::string> known;
   for (const Command& command : commands) known.push_back(command.name);
   for (const MissingCommand& entry : missing) {
-    if (entry.name == name) {
-      return refuse("stagecoach",
-                    fmt::format("this version does not have '{}' ({}) yet; it has {}", name,
-                                entry.purpose, fmt::format("{}", fmt::join(known, ", "))),
-                    kExitUsage);
-    }
-    known.push_back(entry.name);
+    if (entry.name != name) continue;
+    return refuse("stagecoach",
+                  fmt::format("this version does not have '{}' ({}) yet; it has {}", name,
+                              entry.purpose, fmt::join(known, ", ")),
+                  kExitUsage);
   }
+  for (const MissingCommand& entry : missing) known.push_back(entry.name);
   std::string nearest = nearest_name(name, known);
   return refuse("stagecoach",
                 fmt::format("unknown {} '{}'{}", name.starts_with('-') ? "option" : "command", name,
@@ -249,7 +248,17 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   Result<int> outcome = command.run(context);
   if (outcome.is_ok()) return outcome.value();
   Status status = outcome.status();
-  return refuse(who, status.to_string(), exit_code_of(status.code()));
+  int code = exit_code_of(status.code());
+  // Where a device failed is worth a line of its own form; a refusal says everything itself.
+  bool has_site = !status.site().device.empty() || !status.site().verb.empty();
+  std::string message = has_site ? status.to_string() : status.message();
+  if (context.json && command.name != "train") {
+    Json json = Json::object();
+    json["error"] = message;
+    json["exit_code"] = code;
+    print_out(json.dump() + "\n");
+  }
+  return refuse(who, message, code);
 }
 
 std::optional<int> answer_general_option(const std::vector<std::string>& arguments,
@@ -309,7 +318,11 @@ int run_command_line(const std::vector<Command>& commands,
   try {
     std::vector<std::string> texts(arguments + std::min(argument_count, 1),
                                    arguments + argument_count);
-    return dispatch(commands, missing, backends, std::move(texts));
+    int code = dispatch(commands, missing, backends, std::move(texts));
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return code != kExitOk
+               ? code
+               : refuse("stagecoach", "cannot write to stdout; was it closed or full?", kExitUsage);
   } catch (const std::bad_alloc&) {
     return refuse("stagecoach", "out of host memory; use a smaller model or batch",
                   kExitDoesNotFit);

@@ -36,7 +36,7 @@ Progress::Progress()
 Progress::~Progress() {
   thread_.request_stop();
   thread_.join();
-  if (in_place_ && drawn_) std::fputs("\n", stderr);
+  if (in_place_ && drawn_) std::fputs("\r\x1b[K", stderr);
 }
 
 void Progress::phase(std::string text) {
@@ -84,7 +84,7 @@ void Progress::watch(std::stop_token stop) {
 
 void Progress::redraw() {
   // Carriage return, text, erase to the end of the line.
-  fmt::print(stderr, "\r{}\x1b[K", text_);
+  std::fputs(("\r" + text_ + "\x1b[K").c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
   last_print_ns_ = now_ns();
@@ -93,7 +93,7 @@ void Progress::redraw() {
 void Progress::print_line(const std::string& text) {
   if (in_place_ && drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
-  fmt::print(stderr, "{}\n", text);
+  std::fputs((text + "\n").c_str(), stderr);
   std::fflush(stderr);
   last_print_ns_ = now_ns();
 }

@@ -243,7 +243,7 @@ Result<StepLoss> Trainer::Impl::pass_loss(const PassInput& pass, int64_t targets
   loss.bubble = bubble;
   loss.loss = staging->sum_of_losses() / static_cast<double>(targets);
   if (!std::isfinite(loss.loss)) {
-    return data_loss(fmt::format("the loss of iteration {} is {}", iteration, loss.loss));
+    return data_loss(fmt::format("the loss is {}", loss.loss));
   }
   return loss;
 }
@@ -328,8 +328,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   StepUpdate update;
   update.gradient_norm = std::sqrt(sum);
   if (!std::isfinite(update.gradient_norm)) {
-    return data_loss(fmt::format("the gradient norm of iteration {} is {}", impl.iteration,
-                                 update.gradient_norm));
+    return data_loss(fmt::format("the gradient norm is {}", update.gradient_norm));
   }
   AdamWStep common;
   common.beta1 = static_cast<float>(impl.options.beta1);

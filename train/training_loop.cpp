@@ -52,6 +52,15 @@ Json list_of(const std::vector<T>& values) {
   return list;
 }
 
+/// A failed iteration with what to do about it, where that is known.
+Status explain(const Status& status) {
+  if (status.code() != StatusCode::kDataLoss || !status.site().verb.empty()) return status;
+  return data_loss(fmt::format(
+      "{}; lower optimizer.lr, lengthen optimizer.warmup or set optimizer.clip_norm, and start in "
+      "another output.dir (model.path may name the last good checkpoint)",
+      status.message()));
+}
+
 /// One run from its first iteration to its summary.
 class TrainingRun {
  public:
@@ -157,12 +166,12 @@ Status TrainingRun::iterate() {
   std::string where = fmt::format("iteration {}", iteration_ + 1);
   Result<StepLoss> loss = trainer_.forward_backward(HostTensor::of(batch_.inputs, shape),
                                                     HostTensor::of(batch_.labels, shape));
-  if (!loss.is_ok()) return loss.status().with_context(where);
+  if (!loss.is_ok()) return explain(loss.status()).with_context(where);
   const OptimizerConfig& optimizer = config().optimizer;
   double rate = learning_rate_at(iteration_, run_.iterations, optimizer.lr, optimizer.warmup,
                                  optimizer.decay, optimizer.min_lr);
   Result<StepUpdate> update = trainer_.step(rate);
-  if (!update.is_ok()) return update.status().with_context(where);
+  if (!update.is_ok()) return explain(update.status()).with_context(where);
   ++iteration_;
   double seconds = seconds_since(start_ns);
   tokens_per_s_.push_back(static_cast<double>(loss->targets) / seconds);
@@ -192,7 +201,8 @@ Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double r
 
 Status TrainingRun::write_metrics(const Json& record) {
   if (options_.json_lines) {
-    fmt::print("{}\n", record.dump());
+    // A reader that went away does not end the run: metrics.jsonl holds every line.
+    std::fputs((record.dump() + "\n").c_str(), stdout);
     std::fflush(stdout);
   }
   return metrics_->write(record);

@@ -8,8 +8,8 @@
 namespace stagecoach {
 namespace {
 
-Call make_call(std::string_view verb, int device, const char* label = "thing") {
-  Call call;
+VerbCall make_call(std::string_view verb, int device, const char* label = "thing") {
+  VerbCall call;
   call.verb = verb;
   call.device_index = device;
   call.device = device == 0 ? "cpu:0" : "cpu:1";
@@ -38,10 +38,10 @@ TEST(FaultInjector, CountsEachVerbOfEachDeviceApart) {
 TEST(FaultInjector, FiresOnceAtTheNthCallOfThatVerbOnThatDevice) {
   FaultInjector injector = make_injector("1.copy#2=fail");
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Action::Kind::kForward);
-    EXPECT_EQ(injector.before(make_call("fill", 1)).kind, Action::Kind::kForward);
-    Action action = injector.before(make_call("copy", 1));
-    EXPECT_EQ(action.kind, i == 1 ? Action::Kind::kRefuse : Action::Kind::kForward);
+    EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Verdict::Kind::kForward);
+    EXPECT_EQ(injector.before(make_call("fill", 1)).kind, Verdict::Kind::kForward);
+    Verdict verdict = injector.before(make_call("copy", 1));
+    EXPECT_EQ(verdict.kind, i == 1 ? Verdict::Kind::kRefuse : Verdict::Kind::kForward);
     EXPECT_EQ(injector.all_fired(), i >= 1);
   }
   ASSERT_EQ(injector.fired().size(), 1u);
@@ -50,10 +50,10 @@ TEST(FaultInjector, FiresOnceAtTheNthCallOfThatVerbOnThatDevice) {
 
 TEST(FaultInjector, AFaultOfAnyDeviceTakesTheFirstThatGetsThere) {
   FaultInjector injector = make_injector("*.copy#2=fail");
-  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Action::Kind::kForward);
-  EXPECT_EQ(injector.before(make_call("copy", 1)).kind, Action::Kind::kForward);
-  EXPECT_EQ(injector.before(make_call("copy", 1)).kind, Action::Kind::kRefuse);
-  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Action::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Verdict::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("copy", 1)).kind, Verdict::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("copy", 1)).kind, Verdict::Kind::kRefuse);
+  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Verdict::Kind::kForward);
 }
 
 TEST(FaultInjector, NamesTheSiteInTheFailure) {
@@ -63,32 +63,32 @@ TEST(FaultInjector, NamesTheSiteInTheFailure) {
   EXPECT_EQ(status.to_string(),
             "internal error: failure injected at call 1 (device cpu:1, stream compute, verb copy, "
             "label block3.weights)");
-  Action later = injector.before(make_call("fill", 0, "zero"));
-  EXPECT_EQ(later.kind, Action::Kind::kFailLater);
+  Verdict later = injector.before(make_call("fill", 0, "zero"));
+  EXPECT_EQ(later.kind, Verdict::Kind::kFailLater);
   EXPECT_EQ(later.status.site().label, "zero");
 }
 
 TEST(FaultInjector, ALostDeviceStaysLostAndTheOthersDoNot) {
   FaultInjector injector = make_injector("0.copy#2=device_lost");
-  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Action::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("copy", 0)).kind, Verdict::Kind::kForward);
   for (const char* verb : {"copy", "allocate", "query_event", "synchronize", "copy"}) {
-    Action action = injector.before(make_call(verb, 0));
-    EXPECT_EQ(action.kind, Action::Kind::kRefuse) << verb;
-    EXPECT_EQ(action.status.code(), StatusCode::kDeviceLost) << verb;
-    EXPECT_EQ(injector.before(make_call(verb, 1)).kind, Action::Kind::kForward);
+    Verdict verdict = injector.before(make_call(verb, 0));
+    EXPECT_EQ(verdict.kind, Verdict::Kind::kRefuse) << verb;
+    EXPECT_EQ(verdict.status.code(), StatusCode::kDeviceLost) << verb;
+    EXPECT_EQ(injector.before(make_call(verb, 1)).kind, Verdict::Kind::kForward);
   }
   EXPECT_EQ(injector.fired().size(), 1u);
 }
 
 TEST(FaultInjector, ExhaustsTheAllocationAndItsOneRepetition) {
   FaultInjector injector = make_injector("0.allocate#1=exhaust");
-  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Action::Kind::kExhaust);
-  EXPECT_EQ(injector.before(make_call("allocate", 0, "other")).kind, Action::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Verdict::Kind::kExhaust);
+  EXPECT_EQ(injector.before(make_call("allocate", 0, "other")).kind, Verdict::Kind::kForward);
   std::thread([&injector] {
-    EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Action::Kind::kForward);
+    EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Verdict::Kind::kForward);
   }).join();
-  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Action::Kind::kExhaust);
-  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Action::Kind::kForward);
+  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Verdict::Kind::kExhaust);
+  EXPECT_EQ(injector.before(make_call("allocate", 0, "arena")).kind, Verdict::Kind::kForward);
   EXPECT_EQ(injector.fired().size(), 1u);
 }
 
@@ -105,7 +105,7 @@ TEST(FaultInjector, FiresOnceWhicheverThreadGetsThere) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&injector, &refused] {
       for (int i = 0; i < 250; ++i) {
-        if (injector.before(make_call("copy", 0)).kind == Action::Kind::kRefuse) ++refused;
+        if (injector.before(make_call("copy", 0)).kind == Verdict::Kind::kRefuse) ++refused;
       }
     });
   }

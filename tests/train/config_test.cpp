@@ -34,8 +34,7 @@ TEST(Config, OnlyModelAndDataAreNeeded) {
               HasSubstr("x.toml: data.train is missing"));
 }
 
-TEST(Config, ReadsEveryKey) {
-  Result<TrainConfig> config = parse_train_config(R"(
+constexpr const char* kEveryKey = R"(
 [model]
 path = "dir"
 init = "random"
@@ -85,8 +84,10 @@ save_every = 9
 keep_last = 3
 trace = false
 resume = "never"
-)",
-                                                  {}, "run.toml");
+)";
+
+TEST(Config, ReadsEveryKey) {
+  Result<TrainConfig> config = parse_train_config(kEveryKey, {}, "run.toml");
   ASSERT_TRUE(config.is_ok()) << config.status().to_string();
   EXPECT_EQ(config->model.init, "random");
   EXPECT_EQ(config->model.dtype, DType::kBF16);

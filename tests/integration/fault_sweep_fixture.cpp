@@ -1,0 +1,95 @@
+#include "tests/integration/fault_sweep_fixture.h"
+
+#include <utility>
+
+#include "backends/cpu/cpu_backend.h"
+#include "core/clock.h"
+#include "testing/faulty_backend.h"
+
+namespace stagecoach::testing {
+
+namespace {
+
+constexpr int kCountingRuns = 4;
+
+/// Trains as `run` says on `devices` and answers the digest of the weights.
+Result<std::string> train_on(const std::vector<std::unique_ptr<Device>>& devices,
+                             const TinyRun& run, const FaultInjector& injector,
+                             CallCounts& counts) {
+  std::vector<Device*> pointers;
+  for (const auto& device : devices) pointers.push_back(device.get());
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(run.model, Gpt2Head::kLoss, run.dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(auto trainer,
+                              Trainer::create(std::move(network), pointers, run.options));
+  trainer->initialize_parameters();
+  int64_t count = run.options.batch * run.options.sequence;
+  std::vector<int32_t> inputs(count), labels(count);
+  Shape shape{run.options.batch, run.options.sequence};
+  for (int iteration = 0; iteration < run.iterations; ++iteration) {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t position = iteration * count + i;
+      inputs[i] = synthetic_token(run.data_seed, position, run.model.vocab_size);
+      labels[i] = synthetic_token(run.data_seed, position + 1, run.model.vocab_size);
+    }
+    STAGECOACH_RETURN_IF_FAILED(
+        trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
+    STAGECOACH_RETURN_IF_FAILED(trainer->step(3e-3));
+  }
+  STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
+  counts = injector.counts();
+  return trainer->weights_sha256();
+}
+
+}  // namespace
+
+TinyRun sweep_run() {
+  TinyRun run;
+  run.devices = "cpu:2";
+  run.iterations = 2;
+  run.model.n_layer = 2;
+  return run;
+}
+
+FaultedRun train_with_faults(const TinyRun& run, const FaultPlan& plan) {
+  FaultedRun outcome;
+  auto injector = std::make_shared<FaultInjector>(plan);
+  int64_t start_ns = RealClock::instance().now_ns();
+  {
+    BackendRegistry registry;
+    registry.add(make_faulty_backend(make_cpu_backend(), injector));
+    auto devices = registry.open_devices(run.devices);
+    outcome.status = devices.status();
+    if (devices.is_ok()) {
+      Result<std::string> digest = train_on(*devices, run, *injector, outcome.counts);
+      outcome.status = digest.status();
+      if (digest.is_ok()) outcome.weights_sha256 = *digest;
+    }
+    outcome.fired = injector->all_fired();
+  }
+  outcome.seconds = static_cast<double>(RealClock::instance().now_ns() - start_ns) * 1e-9;
+  return outcome;
+}
+
+const FaultedRun& fault_free_run() {
+  static const FaultedRun run = train_with_faults(sweep_run(), FaultPlan{});
+  return run;
+}
+
+const CallCounts& certain_counts() {
+  static const CallCounts counts = [] {
+    std::vector<CallCounts> runs = {fault_free_run().counts};
+    while (runs.size() < kCountingRuns) {
+      runs.push_back(train_with_faults(sweep_run(), FaultPlan{}).counts);
+    }
+    CallCounts least = least_counts(runs);
+    for (auto& [key, count] : least) {
+      bool varies = false;
+      for (const CallCounts& run : runs) varies = varies || run.at(key) != count;
+      if (varies) count = (count + 1) / 2;
+    }
+    return least;
+  }();
+  return counts;
+}
+
+}  // namespace stagecoach::testing

@@ -1,0 +1,139 @@
+#include <cstdlib>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+void expect_refusal(const std::vector<std::string>& arguments, const std::string& message) {
+  CommandResult result = run_command(arguments);
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_EQ(result.signal, 0);
+  EXPECT_THAT(result.errors, HasSubstr(message));
+  EXPECT_THAT(result.output, IsEmpty());
+  // One line: a refusal, not a chain of causes.
+  EXPECT_EQ(result.errors.find('\n'), result.errors.size() - 1) << result.errors;
+}
+
+TEST(CommandLine, HelpNamesEveryCommandAndWhatIsMissing) {
+  CommandResult result = run_command({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* name : {"devices", "train", "eval", "generate", "report"}) {
+    EXPECT_THAT(result.output, HasSubstr(std::string("\n  ") + name + " "));
+  }
+  EXPECT_THAT(result.output, HasSubstr("not in this version yet: topology bench inspect plan"));
+  CommandResult nothing = run_command({});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.errors, HasSubstr("usage: stagecoach COMMAND"));
+}
+
+TEST(CommandLine, EveryCommandHasASummaryOptionsAndExamples) {
+  for (const char* name : {"devices", "train", "eval", "generate", "report"}) {
+    CommandResult result = run_command({name, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.output, HasSubstr(std::string("stagecoach ") + name + ": "));
+    EXPECT_THAT(result.output, HasSubstr("examples:\n  stagecoach " + std::string(name)));
+    EXPECT_THAT(result.output, HasSubstr("--json"));
+  }
+}
+
+TEST(CommandLine, VersionNamesCommitBackendsAndTargets) {
+  CommandResult text = run_command({"--version"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.output, HasSubstr("stagecoach 0."));
+  EXPECT_THAT(text.output, HasSubstr("commit "));
+  EXPECT_THAT(text.output, HasSubstr("backends: cpu"));
+  EXPECT_THAT(text.output, HasSubstr("targets: "));
+  Result<Json> json = Json::parse(run_command({"--version", "--json"}).output);
+  ASSERT_TRUE(json.is_ok());
+  EXPECT_EQ(json->find("backends")->items()[0].as_string(), "cpu");
+}
+
+TEST(CommandLine, UsageErrorsExitWithOneAndNameTheNearest) {
+  expect_refusal({"trian"}, "unknown command 'trian'; did you mean 'train'?");
+  expect_refusal({"xyzzy"}, "unknown command 'xyzzy'; see stagecoach --help");
+  expect_refusal({"--verison"}, "unknown option '--verison'");
+  expect_refusal({"train", "--confg", "x"}, "unknown option '--confg'; did you mean '--config'?");
+  expect_refusal({"train", "-x"}, "unknown option '-x'");
+  expect_refusal({"train"}, "nothing to train");
+  expect_refusal({"train", "--config"}, "--config");
+  expect_refusal({"report"}, "DIR is required");
+  expect_refusal({"report", "a", "b"}, "'b' is one argument too many");
+  expect_refusal({"eval", "--model", "m"}, "--data is required");
+  expect_refusal({"generate", "--model", "m", "--prompt", "x", "--tokens", "many"},
+                 "--tokens is 'many'; it must be a whole number");
+  expect_refusal({"train", "--model", "a", "--model", "b"}, "--model");
+  expect_refusal({"train", "--config", "/nowhere/run.toml"}, "/nowhere/run.toml");
+}
+
+TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
+  for (const char* name : {"topology", "bench", "inspect", "plan", "simulate", "export"}) {
+    expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
+  }
+  expect_refusal({"train", "--model", "m", "--check-races"},
+                 "--check-races: this version does not have");
+}
+
+TEST(CommandLine, BadEnvironmentIsRefusedByName) {
+  CommandResult result = run_command({"devices"}, ".", {{"STAGECOACH_THREADS", "many"}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("STAGECOACH_THREADS is 'many'"));
+  EXPECT_THAT(run_command({"--help-environment"}).output, HasSubstr("STAGECOACH_THREADS"));
+}
+
+TEST(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
+  std::string command = std::string(STAGECOACH_COMMAND) + " devices --json >/dev/full 2>/dev/null";
+  int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST(Devices, ListsWhatIsThereAndWhyOthersAreAbsent) {
+  CommandResult result = run_command({"devices", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Result<Json> json = Json::parse(result.output);
+  ASSERT_TRUE(json.is_ok());
+  const Json& device = json->find("devices")->items().at(0);
+  EXPECT_EQ(device.find("id")->as_string(), "cpu:0");
+  EXPECT_EQ(device.find("backend")->as_string(), "cpu");
+  EXPECT_TRUE(device.find("memory_bytes")->is_integer());
+  ASSERT_EQ(json->find("absent")->items().size(), 2u);
+  EXPECT_THAT(json->find("absent")->items()[0].find("reason")->as_string(),
+              HasSubstr("-DSTAGECOACH_CUDA=ON"));
+  EXPECT_THAT(run_command({"devices"}).output, HasSubstr("cuda      absent"));
+}
+
+TEST(Devices, OpensADeviceStringAndNamesWhatServesEachOp) {
+  CommandResult result =
+      run_command({"devices", "--devices", "cpu:3[memory=8M]", "--verbose", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Result<Json> json = Json::parse(result.output);
+  ASSERT_TRUE(json.is_ok());
+  ASSERT_EQ(json->find("devices")->items().size(), 3u);
+  const Json& last = json->find("devices")->items()[2];
+  EXPECT_EQ(last.find("id")->as_string(), "cpu:2");
+  EXPECT_EQ(last.find("memory_bytes")->as_integer(), 8 << 20);
+  EXPECT_THAT(last.find("ops")->find("matmul")->as_string(), Not(IsEmpty()));
+}
+
+TEST(Devices, RefusesWhatItCannotOpen) {
+  EXPECT_EQ(run_command({"devices", "--devices", "cpu:0"}).exit_code, 1);
+  EXPECT_EQ(run_command({"devices", "--devices", "cpu:2[memry=4M]"}).exit_code, 1);
+  CommandResult absent = run_command({"devices", "--devices", "cuda:0"});
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.errors, HasSubstr("cuda"));
+  CommandResult json = run_command({"devices", "--devices", "cuda:0", "--json"});
+  EXPECT_EQ(json.exit_code, 2);
+  Result<Json> error = Json::parse(json.output);
+  ASSERT_TRUE(error.is_ok()) << json.output;
+  EXPECT_EQ(error->find("exit_code")->as_integer(), 2);
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -1,0 +1,128 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Runs that must be refused before they touch the output folder.
+class TrainRefusal : public testing::Test {
+ protected:
+  void expect_refusal(const std::vector<std::string>& settings, int exit_code,
+                      const testing::Matcher<std::string>& message) {
+    CommandResult result = folder_.train(settings);
+    EXPECT_EQ(result.exit_code, exit_code) << result.errors;
+    EXPECT_EQ(result.signal, 0);
+    EXPECT_THAT(result.errors, message);
+    EXPECT_THAT(result.output, IsEmpty());
+    EXPECT_FALSE(folder_.exists("out")) << "something was written";
+  }
+  RunFolder folder_;
+};
+
+TEST_F(TrainRefusal, UnreadableEmptyAndShortText) {
+  expect_refusal({"data.train=none.txt"}, 1, AllOf(HasSubstr("data.train"), HasSubstr("none.txt")));
+  folder_.write("empty.txt", "");
+  expect_refusal({"data.train=empty.txt"}, 1, HasSubstr("'empty.txt' is empty"));
+  expect_refusal({"data.validation=empty.txt"}, 1,
+                 AllOf(HasSubstr("data.validation"), HasSubstr("'empty.txt' is empty")));
+  expect_refusal({"data.validation=[\"none.txt\"]"}, 1, HasSubstr("none.txt"));
+  expect_refusal({"data.train=."}, 1, HasSubstr("'.'"));
+}
+
+// Field report 72: never zero steps with exit 0.
+TEST_F(TrainRefusal, FileShorterThanASequenceNamesTokensFoundAndNeeded) {
+  for (int size : {1, 15, 16}) {
+    folder_.write("short.txt", std::string(static_cast<size_t>(size), 'a'));
+    expect_refusal(
+        {"data.train=short.txt"}, 1,
+        AllOf(HasSubstr("short.txt"), HasSubstr("holds " + std::to_string(size) + " tokens"),
+              HasSubstr("need 17")));
+  }
+  folder_.write("just.txt", std::string(17, 'a'));
+  CommandResult result = folder_.train({"data.train=just.txt", "train.iterations=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(folder_.json("out/summary.json").find("iterations")->as_integer(), 2);
+}
+
+// Field report 80: the equation and the nearest valid values.
+TEST_F(TrainRefusal, BatchThatDoesNotDivide) {
+  expect_refusal({"train.batch=10", "train.microbatches=4"}, 1,
+                 AllOf(HasSubstr("10 = 4 x 2.5"), HasSubstr("train.batch = 8 or 12"),
+                       HasSubstr("train.microbatches = 2 or 5")));
+  expect_refusal({"train.batch=12", "train.microbatches=4", "train.rounds=3"}, 1,
+                 HasSubstr("train.rounds = 2 or 4"));
+  expect_refusal({"train.microbatches=0"}, 1, HasSubstr("a whole number from 1"));
+}
+
+TEST_F(TrainRefusal, UnknownAndAbsentDevices) {
+  expect_refusal({"devices.use=gpu:0"}, 1, HasSubstr("gpu"));
+  expect_refusal({"devices.use=cuda:0"}, 2, HasSubstr("cuda"));
+  expect_refusal({"devices.use=cpu:0"}, 1, HasSubstr("cpu:0"));
+  expect_refusal({"devices.use=cpu:2[memory=lots]"}, 1, HasSubstr("lots"));
+  expect_refusal({"devices.use=cpu:2[flop=1G]"}, 1, HasSubstr("flop"));
+  expect_refusal({"devices.use=cpu:2[memory=1M"}, 1, HasSubstr("devices.use"));
+}
+
+TEST_F(TrainRefusal, DeviceMemoryTooSmallNamesLayerBytesAndSetting) {
+  expect_refusal({"devices.use=cpu:2[memory=64K]"}, 4,
+                 AllOf(HasSubstr("cpu:0"), HasSubstr("layer"), HasSubstr("h."), HasSubstr(" bytes"),
+                       HasSubstr("memory=")));
+  expect_refusal({"devices.memory=64K"}, 4, HasSubstr("cpu:0"));
+}
+
+TEST_F(TrainRefusal, ModelsThatCannotStart) {
+  expect_refusal({"model.init=weights"}, 1,
+                 AllOf(HasSubstr("model.json"), HasSubstr("model.init = \"random\"")));
+  expect_refusal({"model.path=gpt2", "model.init=weights"}, 1, HasSubstr("gpt2"));
+  expect_refusal({"model.path=openai/gpt2"}, 1, HasSubstr("download"));
+  expect_refusal({"data.sequence=33"}, 1, HasSubstr("data.sequence = 32 or less"));
+  folder_.write("small.json",
+                R"({"model_type": "gpt2", "vocab_size": 255, "n_positions": 32, "n_embd": 16,
+                    "n_layer": 1, "n_head": 2})");
+  expect_refusal({"model.path=small.json"}, 1, HasSubstr("vocabulary is 255"));
+}
+
+TEST_F(TrainRefusal, ModesThisVersionDoesNotHave) {
+  expect_refusal({"schedule.update=overlap"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.update=async"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.kind=gpipe"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.kind=dualpipe"}, 1, HasSubstr("simulate only"));
+  expect_refusal({"activations.policy=keep"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.kind=single"}, 1, HasSubstr("one device"));
+}
+
+TEST_F(TrainRefusal, OutputFolderThatCannotBeWritten) {
+  MountedFolder mounted(folder_.file("mounted"), 1 << 20);
+  if (!mounted.reason_to_skip().empty()) GTEST_SKIP() << mounted.reason_to_skip();
+  mounted.make_read_only();
+  expect_refusal({"output.dir=mounted"}, 1,
+                 AllOf(HasSubstr("output.dir = \"mounted\" cannot be written"),
+                       HasSubstr("Read-only file system")));
+  expect_refusal({"output.dir=mounted/deep/out"}, 1, HasSubstr("cannot be written"));
+  expect_refusal({"output.dir=train.txt"}, 1, HasSubstr("is not a folder"));
+}
+
+TEST_F(TrainRefusal, TooLittleDiskForCheckpointsIsFoundBeforeTraining) {
+  MountedFolder mounted(folder_.file("mounted"), 100 << 10);
+  if (!mounted.reason_to_skip().empty()) GTEST_SKIP() << mounted.reason_to_skip();
+  expect_refusal({"output.dir=mounted"}, 1,
+                 AllOf(HasSubstr("bytes free; checkpoints need"), HasSubstr("mounted")));
+  EXPECT_THAT(folder_.list("mounted"), IsEmpty());
+}
+
+TEST_F(TrainRefusal, NeverRefusesAFolderThatIsNotEmpty) {
+  folder_.write("used/notes.txt", "mine");
+  expect_refusal({"output.dir=used", "output.resume=never"}, 1,
+                 AllOf(HasSubstr("output.resume = \"never\""), HasSubstr("not empty")));
+  EXPECT_THAT(folder_.list("used"), testing::ElementsAre("notes.txt"));
+  expect_refusal({"output.resume=nowhere"}, 1, HasSubstr("holds no checkpoint"));
+}
+
+}  // namespace
+}  // namespace stagecoach

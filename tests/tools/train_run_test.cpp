@@ -1,0 +1,364 @@
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class TrainRun : public testing::Test {
+ protected:
+  std::string sha(const std::string& out = "out") const {
+    Json summary = folder_.json(out + "/summary.json");
+    const Json* sha = summary.find("weights_sha256");
+    return sha == nullptr ? "none" : sha->as_string();
+  }
+  double number(const Json& object, const char* key) const {
+    const Json* value = object.find(key);
+    EXPECT_NE(value, nullptr) << key;
+    EXPECT_TRUE(value != nullptr && value->is_number()) << key;
+    return value != nullptr && value->is_number() ? value->as_number() : 0.0;
+  }
+  RunFolder folder_;
+};
+
+TEST_F(TrainRun, LeavesEverythingTheContractNames) {
+  CommandResult result = folder_.train({"train.eval_every=10"}, {"--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(folder_.list("out"), ElementsAre("checkpoint", "checkpoint-10", "checkpoint-20",
+                                               "metrics.jsonl", "summary.json", "trace.json"));
+  EXPECT_THAT(folder_.list("out/checkpoint"),
+              ElementsAre("config.json", "model.safetensors", "optimizer.safetensors",
+                          "trainer_state.json"));
+  // stdout and metrics.jsonl are the same lines.
+  EXPECT_EQ(result.output, folder_.read("out/metrics.jsonl"));
+  std::vector<Json> lines = RunFolder::json_lines(result.output);
+  ASSERT_EQ(lines.size(), 22u);
+  int64_t iteration = 0;
+  for (const Json& line : lines) {
+    if (line.find("validation_loss") != nullptr) {
+      EXPECT_EQ(line.find("iteration")->as_integer(), iteration);
+      continue;
+    }
+    EXPECT_EQ(line.find("iteration")->as_integer(), ++iteration);
+    for (const char* key : {"loss", "tokens_per_s", "grad_norm", "lr", "bubble"}) {
+      EXPECT_TRUE(std::isfinite(number(line, key)));
+    }
+    EXPECT_EQ(number(line, "tokens"), static_cast<double>(iteration * 4 * 16));
+  }
+  EXPECT_LT(number(lines[20], "loss"), number(lines[0], "loss"));
+}
+
+TEST_F(TrainRun, SummaryHasTheKeysOfTheContract) {
+  ASSERT_EQ(folder_.train().exit_code, 0);
+  Json summary = folder_.json("out/summary.json");
+  for (const char* key :
+       {"tokens_per_s", "loss_first", "loss_last", "validation_loss", "bigram_entropy",
+        "bubble_fraction", "bubble_simulated", "update_exposed_fraction", "controller_fraction",
+        "overrun", "state_bytes", "host_state_bytes_per_parameter", "host_peak_bytes", "bytes_up",
+        "bytes_down", "iterations", "parameters"}) {
+    EXPECT_TRUE(std::isfinite(number(summary, key))) << key;
+  }
+  EXPECT_EQ(summary.find("schedule")->as_string(), "roundpipe");
+  EXPECT_EQ(summary.find("update")->as_string(), "barrier");
+  EXPECT_EQ(summary.find("devices")->items().size(), 2u);
+  EXPECT_EQ(summary.find("device_peak_bytes")->items().size(), 2u);
+  EXPECT_EQ(summary.find("weights_sha256")->as_string().size(), 64u);
+  EXPECT_THAT(summary.find("plan")->as_string(), HasSubstr("FB"));
+  EXPECT_GE(number(summary, "state_bytes"), 16 * number(summary, "parameters"));
+  EXPECT_EQ(number(summary, "iterations"), 20);
+  std::vector<Json> lines = RunFolder::json_lines(folder_.read("out/metrics.jsonl"));
+  EXPECT_EQ(number(summary, "loss_first"), number(lines[0], "loss"));
+  EXPECT_EQ(number(summary, "loss_last"), number(lines[19], "loss"));
+}
+
+// Field report 81: no carriage returns or colours in a file, progress in whole lines.
+TEST_F(TrainRun, ProgressInAFileIsPlainLines) {
+  CommandResult result = folder_.train();
+  ASSERT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.errors, Not(HasSubstr("\r")));
+  EXPECT_THAT(result.errors, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(result.errors, HasSubstr("iteration 1/20  loss "));
+  EXPECT_THAT(result.errors, HasSubstr(" left\n"));
+  EXPECT_THAT(result.output, Not(HasSubstr("\x1b")));
+}
+
+// Field report 81: the loss is a mean over what counts, so padding does not change it. The last
+// window of the text is padded to different lengths by the two window sizes of one batch shape.
+TEST_F(TrainRun, LossDoesNotCountPadding) {
+  ASSERT_EQ(folder_.train().exit_code, 0);
+  folder_.write("exact.txt", folder_.read("validation.txt").substr(0, 33));
+  folder_.write("padded.txt", folder_.read("validation.txt").substr(0, 34));
+  auto evaluate = [&](const char* file) {
+    CommandResult result = run_command(
+        {"eval", "--model", "out/checkpoint", "--data", file, "--sequence", "16", "--json"},
+        folder_.path());
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return *Json::parse(result.output);
+  };
+  Json exact = evaluate("exact.txt"), padded = evaluate("padded.txt");
+  EXPECT_EQ(number(exact, "tokens"), 32);
+  EXPECT_EQ(number(padded, "tokens"), 33);
+  // One more target in a window of 15 paddings: the mean moves by that target's share only.
+  double moved = std::abs(number(padded, "loss") - number(exact, "loss"));
+  EXPECT_LT(moved, 12.0 / 33);
+  EXPECT_NEAR(number(exact, "perplexity"), std::exp(number(exact, "loss")), 1e-9);
+}
+
+TEST_F(TrainRun, DryRunAndPrintConfigWriteNothing) {
+  CommandResult plan = folder_.train({}, {"--dry-run", "--json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.errors;
+  Result<Json> json = Json::parse(plan.output);
+  ASSERT_TRUE(json.is_ok()) << plan.output;
+  EXPECT_TRUE(json->find("fits")->as_bool());
+  EXPECT_THAT(json->find("plan")->as_string(), HasSubstr("FB"));
+  EXPECT_THAT(folder_.train({}, {"--dry-run"}).output, HasSubstr("plan, one line a device"));
+  CommandResult printed = folder_.train({"train.batch=8"}, {"--print-config"});
+  ASSERT_EQ(printed.exit_code, 0);
+  EXPECT_THAT(printed.output, HasSubstr("batch = 8\n"));
+  EXPECT_FALSE(folder_.exists("out"));
+  // What is printed is a configuration.
+  folder_.write("printed.toml", printed.output);
+  CommandResult again =
+      run_command({"train", "--config", "printed.toml", "--print-config"}, folder_.path());
+  EXPECT_EQ(again.output, printed.output);
+}
+
+TEST_F(TrainRun, TrainsWithoutAConfigFile) {
+  CommandResult result = run_command(
+      {"train", "--model", "model.json", "--data", "train.txt", "--devices", "cpu:1", "--set",
+       "model.init=random", "data.sequence=16", "train.iterations=3", "output.dir=out"},
+      folder_.path());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_TRUE(folder_.json("out/summary.json").find("validation_loss")->is_null());
+}
+
+TEST_F(TrainRun, ResumesToTheSameBitsAndSaysWhenFinished) {
+  ASSERT_EQ(folder_.train({"output.dir=whole"}).exit_code, 0);
+  // A constant rate: with a decay, a run that is planned shorter learns at other rates.
+  std::vector<std::string> constant = {"optimizer.decay=constant", "output.dir=constant"};
+  ASSERT_EQ(folder_.train(constant).exit_code, 0);
+  std::vector<std::string> half = {"optimizer.decay=constant", "train.iterations=10"};
+  ASSERT_EQ(folder_.train(half).exit_code, 0);
+  half.back() = "train.iterations=20";
+  CommandResult rest = folder_.train(half);
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  EXPECT_THAT(rest.errors, HasSubstr("continuing from"));
+  EXPECT_EQ(sha(), sha("constant"));
+  EXPECT_NE(sha(), sha("whole"));
+  EXPECT_EQ(RunFolder::json_lines(folder_.read("out/metrics.jsonl")).size(), 22u);
+
+  std::string before = folder_.read("out/metrics.jsonl");
+  CommandResult finished = folder_.train(half);
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_THAT(finished.errors, HasSubstr("has finished all 20 iterations"));
+  EXPECT_EQ(folder_.read("out/metrics.jsonl"), before);
+}
+
+TEST_F(TrainRun, ResumesOnOtherDevicesAndFromAnotherFolder) {
+  ASSERT_EQ(folder_.train({"optimizer.decay=constant", "output.dir=whole"}).exit_code, 0);
+  ASSERT_EQ(folder_.train({"optimizer.decay=constant", "train.iterations=10", "output.dir=first"})
+                .exit_code,
+            0);
+  for (const char* from : {"first", "first/checkpoint", "first/checkpoint-10"}) {
+    std::string out = std::string("second-") + std::to_string(std::string(from).size());
+    CommandResult result =
+        folder_.train({"optimizer.decay=constant", "devices.use=cpu:3", "output.dir=" + out,
+                       std::string("output.resume=") + from});
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(sha(out), sha("whole")) << from;
+  }
+  CommandResult mixed = folder_.train({"output.dir=whole", "output.resume=first"});
+  EXPECT_EQ(mixed.exit_code, 1);
+  EXPECT_THAT(mixed.errors, HasSubstr("checkpoints of another run"));
+}
+
+TEST_F(TrainRun, ResumeNamesTheFirstDifference) {
+  ASSERT_EQ(folder_.train({"train.iterations=10"}).exit_code, 0);
+  auto difference = [&](const std::string& setting) {
+    CommandResult result = folder_.train({setting});
+    EXPECT_EQ(result.exit_code, 1) << setting << "\n" << result.errors;
+    return result.errors;
+  };
+  EXPECT_THAT(difference("optimizer.lr=0.5"), HasSubstr("optimizer.lr is 0.01 there and 0.5 here"));
+  EXPECT_THAT(difference("train.batch=8"), HasSubstr("train.batch is 4 there and 8 here"));
+  EXPECT_THAT(difference("data.sequence=8"), HasSubstr("data.sequence is 16 there and 8 here"));
+  EXPECT_THAT(difference("data.train=validation.txt"), HasSubstr("sha256 of the training tokens"));
+  EXPECT_THAT(difference("model.dtype=bf16"), HasSubstr("model.dtype"));
+  std::string model = folder_.read("model.json");
+  model.replace(model.find("\"n_layer\": 2"), 12, "\"n_layer\": 3");
+  folder_.write("other.json", model);
+  EXPECT_THAT(difference("model.path=other.json"),
+              HasSubstr("the model's n_layer is 2 there and 3 here"));
+  // Nothing of that touched the run.
+  EXPECT_EQ(folder_.train({"train.iterations=10"}).exit_code, 0);
+}
+
+TEST_F(TrainRun, HalfWrittenCheckpointsAreSkippedWithANote) {
+  ASSERT_EQ(folder_.train({"optimizer.decay=constant"}).exit_code, 0);
+  std::string whole = sha();
+  // As after a copy that was cut off, and after a kill in the middle of a save.
+  folder_.write("out/checkpoint-20/optimizer.safetensors", "short");
+  folder_.write("out/.checkpoint-30.tmp/model.safetensors", "rest");
+  CommandResult result = folder_.train({"optimizer.decay=constant"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("checkpoint-20 is not a whole checkpoint and is skipped"));
+  EXPECT_THAT(result.errors, HasSubstr("continuing from out/checkpoint-10"));
+  EXPECT_EQ(sha(), whole);
+  EXPECT_FALSE(folder_.exists("out/.checkpoint-30.tmp"));
+}
+
+TEST_F(TrainRun, DamagedWeightsAreADataMismatch) {
+  ASSERT_EQ(folder_.train({"train.iterations=10"}).exit_code, 0);
+  std::string weights = folder_.read("out/checkpoint-10/model.safetensors");
+  weights[weights.size() - 2] = static_cast<char>(weights[weights.size() - 2] ^ 1);
+  folder_.write("out/checkpoint-10/model.safetensors", weights);
+  CommandResult result = folder_.train();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.errors, HasSubstr("sha256"));
+}
+
+TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
+  std::vector<std::string> settings = {"train.iterations=200", "output.save_every=0"};
+  std::vector<std::string> elsewhere = settings;
+  elsewhere.push_back("output.dir=whole");
+  ASSERT_EQ(folder_.train(elsewhere).exit_code, 0);
+  for (int signal : {SIGINT, SIGTERM}) {
+    RunningCommand command(folder_.train_arguments(settings, {"--json"}), folder_.path());
+    std::string wanted = signal == SIGINT ? "\"iteration\":5," : "\"iteration\":50,";
+    ASSERT_TRUE(command.wait_for_output(wanted)) << command.output_so_far();
+    command.send(signal);
+    CommandResult result = command.wait();
+    EXPECT_EQ(result.exit_code, 130) << result.errors;
+    EXPECT_EQ(result.signal, 0);
+    EXPECT_THAT(result.errors, HasSubstr("interrupted; run the same command again"));
+    EXPECT_TRUE(folder_.exists("out/checkpoint/trainer_state.json"));
+    EXPECT_FALSE(folder_.exists("out/summary.json"));
+  }
+  CommandResult rest = folder_.train(settings);
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  EXPECT_THAT(rest.errors, HasSubstr("continuing from"));
+  EXPECT_EQ(sha(), sha("whole"));
+}
+
+TEST_F(TrainRun, ASecondSignalEndsItAtOnce) {
+  // Paced so slowly that an iteration takes minutes.
+  RunningCommand command(
+      folder_.train_arguments({"devices.use=cpu:2[flops=20K]", "devices.timeout=600s"}),
+      folder_.path());
+  for (int tries = 0; tries < 2000 && !folder_.exists("out/metrics.jsonl"); ++tries) usleep(5000);
+  ASSERT_TRUE(folder_.exists("out/metrics.jsonl"));
+  command.send(SIGINT);
+  usleep(200'000);
+  command.send(SIGINT);
+  CommandResult result = command.wait(std::chrono::seconds(5));
+  EXPECT_EQ(result.exit_code, 130);
+}
+
+TEST_F(TrainRun, KilledAtAnyMomentLeavesAWholeCheckpointOrNone) {
+  std::vector<std::string> settings = {"train.iterations=40", "output.save_every=1"};
+  std::vector<std::string> elsewhere = settings;
+  elsewhere.push_back("output.dir=whole");
+  ASSERT_EQ(folder_.train(elsewhere).exit_code, 0);
+  int killed = 0;
+  for (int delay_ms = 20; delay_ms < 400; delay_ms += 37) {
+    RunningCommand command(folder_.train_arguments(settings), folder_.path());
+    usleep(static_cast<unsigned>(delay_ms) * 1000);
+    command.send(SIGKILL);
+    CommandResult result = command.wait();
+    killed += result.signal == SIGKILL ? 1 : 0;
+    ASSERT_TRUE(result.signal == SIGKILL || result.exit_code == 0) << result.errors;
+  }
+  EXPECT_GT(killed, 0);
+  CommandResult rest = folder_.train(settings);
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  EXPECT_EQ(sha(), sha("whole"));
+  for (const std::string& name : folder_.list("out")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
+}
+
+TEST_F(TrainRun, OnlyTheNewestCheckpointsAreKept) {
+  ASSERT_EQ(folder_.train({"output.save_every=3", "output.keep_last=3"}).exit_code, 0);
+  EXPECT_THAT(folder_.list("out"),
+              ElementsAre("checkpoint", "checkpoint-15", "checkpoint-18", "checkpoint-20",
+                          "metrics.jsonl", "summary.json", "trace.json"));
+}
+
+TEST_F(TrainRun, NonFiniteTrainingExitsWithThreeAndKeepsTheCheckpoint) {
+  CommandResult result =
+      folder_.train({"optimizer.lr=1000", "optimizer.clip_norm=0", "optimizer.warmup=0",
+                     "optimizer.weight_decay=1000", "output.save_every=1", "train.iterations=200"});
+  EXPECT_EQ(result.exit_code, 3) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("iteration"));
+  EXPECT_FALSE(folder_.exists("out/summary.json"));
+}
+
+TEST_F(TrainRun, FullDiskAtASaveKeepsThePreviousCheckpoint) {
+  constexpr long kDiskBytes = 4 << 20;
+  MountedFolder mounted(folder_.file("mounted"), kDiskBytes);
+  if (!mounted.reason_to_skip().empty()) GTEST_SKIP() << mounted.reason_to_skip();
+  std::vector<std::string> settings = {"output.dir=mounted", "output.save_every=10",
+                                       "output.trace=false"};
+  std::vector<std::string> long_run = settings;
+  long_run.push_back("train.iterations=100000");
+  RunningCommand command(folder_.train_arguments(long_run, {"--json"}), folder_.path());
+  ASSERT_TRUE(command.wait_for_output("\"iteration\":12,"));
+  // Somebody else fills the disk while the run goes on.
+  std::string filler(static_cast<size_t>(kDiskBytes), 'x');
+  FILE* file = std::fopen(folder_.file("mounted/filler").c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  std::fwrite(filler.data(), 1, filler.size(), file);
+  std::fclose(file);
+  CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_EQ(result.signal, 0);
+  EXPECT_THAT(result.errors, HasSubstr("mounted"));
+  EXPECT_THAT(result.errors, HasSubstr("bytes"));
+  for (const std::string& name : folder_.list("mounted")) {
+    EXPECT_THAT(name, Not(HasSubstr(".tmp"))) << "a temporary rest";
+  }
+  // The previous checkpoint is whole: with room again the run goes on from it.
+  ASSERT_EQ(::unlink(folder_.file("mounted/filler").c_str()), 0);
+  settings.push_back("train.iterations=100000");
+  RunningCommand again(folder_.train_arguments(settings, {"--json"}), folder_.path());
+  ASSERT_TRUE(again.wait_for_output("\"iteration\":"));
+  again.send(SIGINT);
+  CommandResult resumed = again.wait();
+  EXPECT_EQ(resumed.exit_code, 130);
+  EXPECT_THAT(resumed.errors, HasSubstr("continuing from mounted/checkpoint-"));
+}
+
+// Field report 66: one device that stands still ends the run with one message that names it.
+TEST_F(TrainRun, ADeviceWithoutProgressEndsTheRunWithOneMessage) {
+  CommandResult result =
+      folder_.train({"devices.use=cpu:2[flops=1K,speed=1,1]", "devices.timeout=1s"});
+  EXPECT_EQ(result.exit_code, 2) << result.errors;
+  EXPECT_EQ(result.signal, 0);
+  EXPECT_LT(result.seconds, 20.0);
+  EXPECT_THAT(result.errors, HasSubstr("cpu:"));
+  std::string last = result.errors.substr(result.errors.rfind('\n', result.errors.size() - 2) + 1);
+  EXPECT_THAT(last, HasSubstr("stagecoach train: ")) << "the cause is not the last line";
+  EXPECT_THAT(last, HasSubstr("iteration 1"));
+  size_t causes = 0;
+  for (size_t at = 0; (at = result.errors.find("stagecoach train: ", at)) != std::string::npos;
+       ++at) {
+    ++causes;
+  }
+  EXPECT_EQ(causes, 1u) << result.errors;
+}
+
+TEST_F(TrainRun, TooFewMicroBatchesForTheDevicesWarn) {
+  CommandResult result = folder_.train({"devices.use=cpu:4", "train.iterations=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("2 micro-batches a round are fewer than 4 devices"));
+}
+
+}  // namespace
+}  // namespace stagecoach
