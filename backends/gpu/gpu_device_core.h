@@ -3,50 +3,33 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "backends/gpu/gpu_clock.h"
+#include "backends/gpu/gpu_context_hold.h"
 #include "backends/gpu/gpu_executable.h"
 #include "backends/gpu/gpu_kernel_table.h"
 #include "backends/gpu/gpu_mark_pool.h"
 #include "backends/gpu/gpu_memory.h"
-#include "backends/gpu/gpu_runtime.h"
+#include "core/clock.h"
+#include "core/log.h"
 
 namespace stagecoach {
 
 template <typename Api>
 class GpuStream;
 
-/// Keeps a card's primary context for as long as a logical device of it exists.
-template <typename Api>
-class GpuContextHold {
- public:
-  GpuContextHold(std::shared_ptr<GpuRuntime<Api>> runtime, int card, GpuContextHandle context)
-      : runtime_(std::move(runtime)), card_(card), context_(context) {}
-  ~GpuContextHold() { static_cast<void>(runtime_->api().release_context(card_)); }
-  GpuContextHold(const GpuContextHold&) = delete;
-  GpuContextHold& operator=(const GpuContextHold&) = delete;
-
-  GpuRuntime<Api>& runtime() const { return *runtime_; }
-  const Api& api() const { return runtime_->api(); }
-  GpuContextHandle context() const { return context_; }
-  int card() const { return card_; }
-
- private:
-  const std::shared_ptr<GpuRuntime<Api>> runtime_;
-  const int card_;
-  const GpuContextHandle context_;
-};
-
 /// What the streams, events and buffers of one logical device share.
 /// Thread rule: any thread.
 template <typename Api>
 class GpuDeviceCore {
  public:
-  GpuDeviceCore(std::unique_ptr<GpuContextHold<Api>> context, ByteCount memory_bytes,
-                const GpuArch& device_arch, GpuKernelTable& kernel_table)
-      : hold(std::move(context)),
+  GpuDeviceCore(std::string device_name, std::unique_ptr<GpuContextHold<Api>> context,
+                ByteCount memory_bytes, const GpuArch& device_arch, GpuKernelTable& kernel_table)
+      : name(std::move(device_name)),
+        hold(std::move(context)),
         account(memory_bytes),
         arch(device_arch),
         table(kernel_table),
@@ -54,8 +37,16 @@ class GpuDeviceCore {
         timing_marks(hold->api(), hold->context(), true),
         clock(hold->api(), hold->context()),
         kernels(hold->api(), hold->context()) {}
-  /// Waits for streams that failed and were destroyed with work still queued.
-  ~GpuDeviceCore() { drain_buried(); }
+  /// Waits, within reason, for streams that failed and were destroyed with work still queued.
+  ~GpuDeviceCore() {
+    if (drain_buried()) return;
+    log_warning(
+        fmt::format("{} does not finish its work; its memory stays allocated until the "
+                    "program ends",
+                    name));
+    kernels.keep();
+    hold->keep();
+  }
 
   const Api& api() const { return hold->api(); }
   GpuContextHandle context() const { return hold->context(); }
@@ -97,16 +88,22 @@ class GpuDeviceCore {
     sweep_buried();
   }
 
-  /// Blocks until no destroyed stream has work queued.
-  void drain_buried() {
-    {
-      std::lock_guard lock(buried_mutex_);
-      GpuScope<Api> scope(api(), context());
-      for (GpuStreamHandle stream : buried_) {
-        static_cast<void>(scope.run([&] { return api().synchronize_stream(stream); }));
+  /// Waits until no destroyed stream has work queued; false when that takes too long, because the
+  /// card hangs: ending the program must not hang with it.
+  bool drain_buried() {
+    constexpr int64_t kPatienceNs = 5'000'000'000;
+    constexpr int64_t kPauseNs = 200'000;
+    int64_t end_ns = RealClock::instance().now_ns() + kPatienceNs;
+    for (;;) {
+      sweep_buried();
+      {
+        std::lock_guard lock(buried_mutex_);
+        if (buried_.empty()) return true;
       }
+      int64_t now_ns = RealClock::instance().now_ns();
+      if (now_ns >= end_ns) return false;
+      sleep_until_ns(now_ns + kPauseNs);
     }
-    sweep_buried();
   }
 
   /// A failure that leaves nothing of the card usable: every stream takes it over.
@@ -115,6 +112,7 @@ class GpuDeviceCore {
     for (GpuStream<Api>* stream : streams) stream->cell()->fail(status);
   }
 
+  const std::string name;  ///< for messages
   const std::unique_ptr<GpuContextHold<Api>> hold;
   GpuMemoryAccount account;
   const GpuArch arch;

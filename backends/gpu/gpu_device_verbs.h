@@ -14,7 +14,7 @@ GpuDevice<Api>::GpuDevice(std::unique_ptr<GpuContextHold<Api>> context,
                           const GpuArch& arch)
     : Device(info),
       table_(std::move(table)),
-      core_(std::move(context), info.memory_bytes, arch, *table_),
+      core_(info.id, std::move(context), info.memory_bytes, arch, *table_),
       ops_(*table_) {}
 
 template <typename Api>
@@ -137,7 +137,7 @@ Result<std::unique_ptr<Executable>> GpuDevice<Api>::do_load_executable(
                                  image.name, info().backend));
   }
   auto executable = std::make_unique<GpuExecutable<Api>>(core_.api(), core_.context(),
-                                                         [this] { core_.drain_buried(); });
+                                                         [this] { return core_.drain_buried(); });
   int error = executable->load(image.bytes.data());
   if (error != Api::kSuccess) return report(error, "load module");
   return std::unique_ptr<Executable>(std::move(executable));

@@ -44,13 +44,13 @@ class GpuKernel final : public Kernel {
 template <typename Api>
 class GpuExecutable final : public Executable {
  public:
-  /// `before_unload` waits for work that its caller could not.
+  /// `before_unload` waits for work that its caller could not; false: the code must stay.
   GpuExecutable(const Api& api, GpuContextHandle context,
-                std::function<void()> before_unload = nullptr)
+                std::function<bool()> before_unload = nullptr)
       : api_(api), context_(context), before_unload_(std::move(before_unload)) {}
   ~GpuExecutable() override {
     if (module_ == nullptr) return;
-    if (before_unload_ != nullptr) before_unload_();
+    if (before_unload_ != nullptr && !before_unload_()) return;
     GpuScope<Api> scope(api_, context_);
     static_cast<void>(scope.run([&] { return api_.unload_module(module_); }));
   }
@@ -60,6 +60,9 @@ class GpuExecutable final : public Executable {
     GpuScope<Api> scope(api_, context_);
     return scope.run([&] { return api_.load_module(&module_, image); });
   }
+
+  /// The code stays loaded until the program ends.
+  void keep() { module_ = nullptr; }
 
   Result<Kernel*> find_kernel(std::string_view name) override {
     STAGECOACH_ASSIGN_OR_RETURN(GpuKernel<Api> * kernel, find(name));
@@ -87,7 +90,7 @@ class GpuExecutable final : public Executable {
  private:
   const Api& api_;
   const GpuContextHandle context_;
-  const std::function<void()> before_unload_;
+  const std::function<bool()> before_unload_;
   GpuModuleHandle module_ = nullptr;
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<GpuKernel<Api>>, std::less<>> kernels_;

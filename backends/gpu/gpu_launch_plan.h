@@ -44,7 +44,7 @@ struct GpuLaunchPlan {
 
   std::array<GpuKernelLaunch, kMaxLaunches> launches;
   int launch_count = 0;
-  int64_t rounds = 1;  ///< how often the launches run, one round after another
+  int64_t rounds = 1;             ///< how often the launches run, one round after another
   ByteCount workspace_bytes = 0;  ///< scratch the launches share; contents are undefined
 };
 
