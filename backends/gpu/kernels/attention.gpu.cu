@@ -3,7 +3,7 @@
 
 #include "backends/gpu/kernels/attention.gpu.h"
 
-namespace {
+namespace stagecoach::attention_kernels {
 
 /// Softmax of two rows a lane: running maxima and sums of exponentials.
 struct RunningSoftmax {
@@ -91,8 +91,8 @@ __device__ inline void drop(float (&scores)[1][Tile::kScoreTiles][4],
 
 template <typename T, typename Tile>
 __device__ inline void attend(T* out, float* lse, const T* qkv, const AttentionSizes& sizes,
-                              const AttentionDropout& dropout, int64_t sequence_index,
-                              int64_t head, int64_t panel, T* shared) {
+                              const AttentionDropout& dropout, int64_t sequence_index, int64_t head,
+                              int64_t panel, T* shared) {
   T* q = shared;
   T* k = q + Tile::kElements;
   T* v = k + Tile::kElements;
@@ -135,15 +135,13 @@ __device__ inline void attend(T* out, float* lse, const T* qkv, const AttentionS
                       TileOperand<T, false>{v, Tile::kStride}, Tile::kRows, depth / 8);
   }
   int64_t valid = sizes.sequence - first_query - group * 16;
-  T* target =
-      out + (first_row + first_query + group * 16) * sizes.out_width() + head * sizes.dim;
+  T* target = out + (first_row + first_query + group * 16) * sizes.out_width() + head * sizes.dim;
   write_head(target, sizes.out_width(), valid, sizes.dim, result, 1.0f / softmax.sum[0],
              1.0f / softmax.sum[1]);
   for (int half = 0; half < 2; ++half) {
     int64_t query = row + half * 8;
     if (lane_column != 0 || query >= sizes.sequence) continue;
-    lse[(first_row + query) * sizes.heads + head] =
-        softmax.maximum[half] + logf(softmax.sum[half]);
+    lse[(first_row + query) * sizes.heads + head] = softmax.maximum[half] + logf(softmax.sum[half]);
   }
 }
 
@@ -161,16 +159,14 @@ __device__ inline void attention_forward(T* out, float* lse, const T* qkv,
   }
 }
 
-}  // namespace
-
 #define STAGECOACH_ATTENTION(T, NAME, DIM)                                                        \
   using Tile_##NAME##_##DIM =                                                                     \
       AttentionTile<T, DIM, stagecoach::attention_tile_rows(sizeof(T), DIM, false, kIsHip)>;      \
   extern "C" __global__ void __launch_bounds__(Tile_##NAME##_##DIM::kThreads)                     \
-      attention_forward_d##DIM##_##NAME(                                                          \
-          T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads,   \
-          int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,             \
-          uint32_t threshold, float factor, int32_t drops) {                                      \
+      attention_forward_d##DIM##_##NAME(T* out, float* lse, const T* qkv, int64_t sequences,      \
+                                        int64_t sequence, int64_t heads, int64_t kv_heads,        \
+                                        int32_t dim, float scale, uint64_t key, uint64_t counter, \
+                                        uint32_t threshold, float factor, int32_t drops) {        \
     STAGECOACH_DYNAMIC_SHARED(shared);                                                            \
     attention_forward<T, Tile_##NAME##_##DIM>(                                                    \
         out, lse, qkv, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},          \
@@ -179,3 +175,5 @@ __device__ inline void attention_forward(T* out, float* lse, const T* qkv,
   }
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION)
+
+}  // namespace stagecoach::attention_kernels

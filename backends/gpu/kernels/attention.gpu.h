@@ -4,6 +4,8 @@
 #include "backends/gpu/kernels/random.gpu.h"
 #include "backends/gpu/kernels/tile_product.gpu.h"
 
+namespace stagecoach {
+
 /// Numbers of an attention call; lengths in elements.
 struct AttentionSizes {
   int64_t sequences;
@@ -147,3 +149,5 @@ constexpr bool kIsHip = true;
 #else
 constexpr bool kIsHip = false;
 #endif
+
+}  // namespace stagecoach

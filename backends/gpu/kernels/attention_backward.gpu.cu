@@ -4,7 +4,7 @@
 
 #include "backends/gpu/kernels/attention.gpu.h"
 
-namespace {
+namespace stagecoach::attention_backward_kernels {
 
 template <typename T>
 struct BackwardOperands {
@@ -152,9 +152,9 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
 /// One tile of queries of one head.
 template <typename T, typename Tile>
 __device__ inline void query_gradients(const BackwardOperands<T>& operands,
-                                       const AttentionSizes& sizes,
-                                       const AttentionDropout& dropout, int64_t sequence_index,
-                                       int64_t head, int64_t first_query, T* memory) {
+                                       const AttentionSizes& sizes, const AttentionDropout& dropout,
+                                       int64_t sequence_index, int64_t head, int64_t first_query,
+                                       T* memory) {
   BackwardShared<T, Tile> shared(memory);
   int group = static_cast<int>(threadIdx.x / kLanes);
   int64_t first_row = sequence_index * sizes.sequence;
@@ -253,33 +253,32 @@ __device__ inline void head_products(float* delta, const T* out, const T* out_gr
   }
 }
 
-}  // namespace
-
-#define STAGECOACH_ATTENTION_DELTA(T, NAME)                                                     \
-  extern "C" __global__ void attention_delta_##NAME(float* delta, const T* out,                 \
-                                                    const T* out_grad, int64_t count,           \
-                                                    int64_t dim) {                              \
-    head_products(delta, out, out_grad, count, dim);                                            \
+#define STAGECOACH_ATTENTION_DELTA(T, NAME)                                                        \
+  extern "C" __global__ void attention_delta_##NAME(float* delta, const T* out, const T* out_grad, \
+                                                    int64_t count, int64_t dim) {                  \
+    head_products(delta, out, out_grad, count, dim);                                               \
   }
 STAGECOACH_FOR_STORAGE(STAGECOACH_ATTENTION_DELTA)
 
-#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, PASS, BODY)                                       \
-  extern "C" __global__ void __launch_bounds__(Tile_##NAME##_##DIM::kThreads)                     \
-      attention_backward_##PASS##_d##DIM##_##NAME(                                                \
-          T* qkv_grad, const T* out_grad, const T* qkv, const float* lse, const float* delta,     \
-          int64_t sequences, int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim,      \
-          float scale, uint64_t key, uint64_t counter, uint32_t threshold, float factor,          \
-          int32_t drops) {                                                                        \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                            \
-    BODY(BackwardOperands<T>{qkv_grad, out_grad, qkv, lse, delta},                                \
-         AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                        \
-         AttentionDropout{RandomStream{key, counter}, threshold, factor, drops},                  \
-         reinterpret_cast<T*>(shared));                                                           \
+#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, PASS, BODY)                                   \
+  extern "C" __global__ void __launch_bounds__(Tile_##NAME##_##DIM::kThreads)                 \
+      attention_backward_##PASS##_d##DIM##_##NAME(                                            \
+          T* qkv_grad, const T* out_grad, const T* qkv, const float* lse, const float* delta, \
+          int64_t sequences, int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim,  \
+          float scale, uint64_t key, uint64_t counter, uint32_t threshold, float factor,      \
+          int32_t drops) {                                                                    \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                        \
+    BODY(BackwardOperands<T>{qkv_grad, out_grad, qkv, lse, delta},                            \
+         AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                    \
+         AttentionDropout{RandomStream{key, counter}, threshold, factor, drops},              \
+         reinterpret_cast<T*>(shared));                                                       \
   }
-#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM)                                               \
-  using Tile_##NAME##_##DIM =                                                                     \
-      AttentionTile<T, DIM, stagecoach::attention_tile_rows(sizeof(T), DIM, true, kIsHip)>;       \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, keys, (all_key_gradients<T, Tile_##NAME##_##DIM>))      \
+#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM)                                          \
+  using Tile_##NAME##_##DIM =                                                                \
+      AttentionTile<T, DIM, stagecoach::attention_tile_rows(sizeof(T), DIM, true, kIsHip)>;  \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, keys, (all_key_gradients<T, Tile_##NAME##_##DIM>)) \
   STAGECOACH_ATTENTION_PASS(T, NAME, DIM, queries, (all_query_gradients<T, Tile_##NAME##_##DIM>))
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION_BACKWARD)
+
+}  // namespace stagecoach::attention_backward_kernels

@@ -2,6 +2,8 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
+namespace stagecoach::device_tests_kernels {
+
 extern "C" __global__ void fill_f32(float* out, int64_t count, float value) {
   for_grid_packs(count, false, [&](auto, int64_t index) { out[index] = value; });
 }
@@ -33,3 +35,5 @@ extern "C" __global__ void fill_pattern(void* out, int64_t count, uint64_t patte
     if (size == 8) static_cast<uint64_t*>(out)[index] = pattern;
   });
 }
+
+}  // namespace stagecoach::device_tests_kernels

@@ -2,6 +2,8 @@
 
 #include "backends/gpu/kernels/portability.gpu.h"
 
+namespace stagecoach {
+
 // Storage types and packs of elements.
 
 struct BF16 {
@@ -161,3 +163,5 @@ __device__ inline void for_grid_packs(int64_t count, bool wide, const Body& body
   INSTANTIATE(float, fp32)                  \
   INSTANTIATE(BF16, bf16)                   \
   INSTANTIATE(F16, fp16)
+
+}  // namespace stagecoach

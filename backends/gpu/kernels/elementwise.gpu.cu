@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/random.gpu.h"
 
-namespace {
+namespace stagecoach::elementwise_kernels {
 
 /// GELU's (1 + tanh(u)) / 2, without cancellation where u is far below zero.
 __device__ inline float gelu_gate(float x) {
@@ -96,10 +96,11 @@ __device__ inline void convert_elements(Out* out, const In* in, int64_t count, b
   });
 }
 
-/// Gated SiLU: silu(gate) * up for rows of `columns`; gate and up lie `stride` elements a row apart.
+/// Gated SiLU: silu(gate) * up for rows of `columns`; gate and up lie `stride` elements a row
+/// apart.
 template <typename T>
-__device__ inline void gated_silu(T* out, const T* gate, const T* up, int64_t rows,
-                                  int64_t columns, int64_t stride) {
+__device__ inline void gated_silu(T* out, const T* gate, const T* up, int64_t rows, int64_t columns,
+                                  int64_t stride) {
   bool wide = columns % kPack == 0 && stride % kPack == 0 && all_aligned(out, gate, up);
   for_grid_packs(rows * columns, wide, [&](auto width, int64_t first) {
     constexpr int kWidth = decltype(width)::value;
@@ -156,57 +157,55 @@ __device__ inline void squared_error_grad(T* grad, const T* prediction, const fl
   });
 }
 
-}  // namespace
-
-#define STAGECOACH_ELEMENTWISE(T, NAME)                                                           \
-  extern "C" __global__ void gelu_forward_##NAME(T* out, const T* in, int64_t count) {            \
-    map_one(out, in, count, [](float x) { return x * gelu_gate(x); });                            \
-  }                                                                                               \
-  extern "C" __global__ void gelu_backward_##NAME(T* in_grad, const T* out_grad, const T* in,     \
-                                                  int64_t count, int32_t add_to) {                \
-    map_two(in_grad, out_grad, in, count, add_to != 0,                                            \
-            [](float grad, float x) { return grad * gelu_slope(x); });                            \
-  }                                                                                               \
-  extern "C" __global__ void add_##NAME(T* out, const T* a, const T* b, int64_t count) {          \
-    map_two(out, a, b, count, false, [](float x, float y) { return x + y; });                     \
-  }                                                                                               \
-  extern "C" __global__ void multiply_##NAME(T* out, const T* a, const T* b, int64_t count,       \
-                                             int32_t add_to) {                                    \
-    map_two(out, a, b, count, add_to != 0, [](float x, float y) { return x * y; });               \
-  }                                                                                               \
-  extern "C" __global__ void dropout_##NAME(T* out, const T* in, const T* residual,               \
-                                            int64_t count, uint64_t key, uint64_t counter,        \
-                                            uint32_t threshold, float factor, int32_t drops,      \
-                                            int32_t add_to) {                                     \
-    drop_elements(out, in, residual, count, RandomStream{key, counter}, threshold, factor, drops, \
-                  add_to != 0);                                                                   \
-  }                                                                                               \
-  extern "C" __global__ void accumulate_##NAME(float* out, const T* in, int64_t count) {          \
-    convert_elements(out, in, count, true);                                                       \
-  }                                                                                               \
-  extern "C" __global__ void convert_##NAME##_fp32(float* out, const T* in, int64_t count) {      \
-    convert_elements(out, in, count, false);                                                      \
-  }                                                                                               \
-  extern "C" __global__ void convert_##NAME##_bf16(BF16* out, const T* in, int64_t count) {       \
-    convert_elements(out, in, count, false);                                                      \
-  }                                                                                               \
-  extern "C" __global__ void convert_##NAME##_fp16(F16* out, const T* in, int64_t count) {        \
-    convert_elements(out, in, count, false);                                                      \
-  }                                                                                               \
-  extern "C" __global__ void gated_silu_forward_##NAME(T* out, const T* gate, const T* up,        \
-                                                       int64_t rows, int64_t columns,             \
-                                                       int64_t stride) {                          \
-    gated_silu(out, gate, up, rows, columns, stride);                                             \
-  }                                                                                               \
-  extern "C" __global__ void gated_silu_backward_##NAME(                                          \
-      T* gate_grad, T* up_grad, const T* out_grad, const T* gate, const T* up, int64_t rows,      \
-      int64_t columns, int64_t stride) {                                                          \
-    gated_silu_backward(gate_grad, up_grad, out_grad, gate, up, rows, columns, stride);           \
-  }                                                                                               \
-  extern "C" __global__ void squared_error_backward_##NAME(                                       \
-      T* grad, const T* prediction, const float* target, int64_t count, float factor,             \
-      int32_t add_to) {                                                                           \
-    squared_error_grad(grad, prediction, target, count, factor, add_to != 0);                     \
+#define STAGECOACH_ELEMENTWISE(T, NAME)                                                            \
+  extern "C" __global__ void gelu_forward_##NAME(T* out, const T* in, int64_t count) {             \
+    map_one(out, in, count, [](float x) { return x * gelu_gate(x); });                             \
+  }                                                                                                \
+  extern "C" __global__ void gelu_backward_##NAME(T* in_grad, const T* out_grad, const T* in,      \
+                                                  int64_t count, int32_t add_to) {                 \
+    map_two(in_grad, out_grad, in, count, add_to != 0,                                             \
+            [](float grad, float x) { return grad * gelu_slope(x); });                             \
+  }                                                                                                \
+  extern "C" __global__ void add_##NAME(T* out, const T* a, const T* b, int64_t count) {           \
+    map_two(out, a, b, count, false, [](float x, float y) { return x + y; });                      \
+  }                                                                                                \
+  extern "C" __global__ void multiply_##NAME(T* out, const T* a, const T* b, int64_t count,        \
+                                             int32_t add_to) {                                     \
+    map_two(out, a, b, count, add_to != 0, [](float x, float y) { return x * y; });                \
+  }                                                                                                \
+  extern "C" __global__ void dropout_##NAME(T* out, const T* in, const T* residual, int64_t count, \
+                                            uint64_t key, uint64_t counter, uint32_t threshold,    \
+                                            float factor, int32_t drops, int32_t add_to) {         \
+    drop_elements(out, in, residual, count, RandomStream{key, counter}, threshold, factor, drops,  \
+                  add_to != 0);                                                                    \
+  }                                                                                                \
+  extern "C" __global__ void accumulate_##NAME(float* out, const T* in, int64_t count) {           \
+    convert_elements(out, in, count, true);                                                        \
+  }                                                                                                \
+  extern "C" __global__ void convert_##NAME##_fp32(float* out, const T* in, int64_t count) {       \
+    convert_elements(out, in, count, false);                                                       \
+  }                                                                                                \
+  extern "C" __global__ void convert_##NAME##_bf16(BF16* out, const T* in, int64_t count) {        \
+    convert_elements(out, in, count, false);                                                       \
+  }                                                                                                \
+  extern "C" __global__ void convert_##NAME##_fp16(F16* out, const T* in, int64_t count) {         \
+    convert_elements(out, in, count, false);                                                       \
+  }                                                                                                \
+  extern "C" __global__ void gated_silu_forward_##NAME(                                            \
+      T* out, const T* gate, const T* up, int64_t rows, int64_t columns, int64_t stride) {         \
+    gated_silu(out, gate, up, rows, columns, stride);                                              \
+  }                                                                                                \
+  extern "C" __global__ void gated_silu_backward_##NAME(                                           \
+      T* gate_grad, T* up_grad, const T* out_grad, const T* gate, const T* up, int64_t rows,       \
+      int64_t columns, int64_t stride) {                                                           \
+    gated_silu_backward(gate_grad, up_grad, out_grad, gate, up, rows, columns, stride);            \
+  }                                                                                                \
+  extern "C" __global__ void squared_error_backward_##NAME(T* grad, const T* prediction,           \
+                                                           const float* target, int64_t count,     \
+                                                           float factor, int32_t add_to) {         \
+    squared_error_grad(grad, prediction, target, count, factor, add_to != 0);                      \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_ELEMENTWISE)
+
+}  // namespace stagecoach::elementwise_kernels

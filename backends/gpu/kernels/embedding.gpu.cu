@@ -2,28 +2,28 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
-namespace {
+namespace stagecoach::embedding_kernels {
 
 /// Rows found by one pass over part of the ids.
 constexpr int kListRows = 512;
 constexpr int kThreads = 256;
 constexpr int kThreadColumns = 4;
 
-/// The first row in error of the earliest launch wins: `tag` is larger for later launches.
-__device__ inline void report_row(uint64_t* error, uint64_t tag, int64_t row) {
-  atomicMin(reinterpret_cast<unsigned long long*>(error),
-            static_cast<unsigned long long>(tag | static_cast<uint64_t>(row)));
+/// The first row in error wins.
+__device__ inline void report_row(uint64_t* error, int64_t row) {
+  if (error == nullptr) return;
+  atomicMin(reinterpret_cast<unsigned long long*>(error), static_cast<unsigned long long>(row));
 }
 
 template <typename T>
 __device__ inline void gather(T* out, const int32_t* ids, const T* table, const T* positions,
                               int64_t rows, int64_t columns, int64_t vocabulary, int64_t sequence,
-                              uint64_t* error, uint64_t tag) {
+                              uint64_t* error) {
   bool wide = columns % kPack == 0 && all_aligned(out, table, positions);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     int64_t id = ids[row];
     if (id < 0 || id >= vocabulary) {
-      if (threadIdx.x == 0) report_row(error, tag, row);
+      if (threadIdx.x == 0) report_row(error, row);
       continue;
     }
     for_packs(columns, wide, threadIdx.x, blockDim.x, [&](auto width, int64_t first) {
@@ -44,7 +44,7 @@ __device__ inline void gather(T* out, const int32_t* ids, const T* table, const 
 struct RowList {
   int64_t rows[kListRows];
   int32_t ids[kListRows];
-  int32_t next[kListRows];  ///< -1 at the end
+  int32_t next[kListRows];   ///< -1 at the end
   int32_t leads[kListRows];  ///< whether no earlier entry has this id
   int32_t group_counts[kThreads / kLanes];
   int32_t count;
@@ -132,19 +132,18 @@ __device__ inline void add_listed(RowList& list, float* table_grad, const T* out
 template <typename T>
 __device__ inline void scatter_rows(float* table_grad, const T* out_grad, const int32_t* ids,
                                     int64_t rows, int64_t columns, int64_t vocabulary,
-                                    int64_t bucket, uint64_t* error, uint64_t tag) {
+                                    int64_t bucket, uint64_t* error) {
   __shared__ RowList list;
   int64_t low = static_cast<int64_t>(blockIdx.x) * bucket;
   int64_t high = low + bucket < vocabulary ? low + bucket : vocabulary;
-  int64_t first_column =
-      static_cast<int64_t>(blockIdx.y) * kThreads * kThreadColumns + threadIdx.x;
+  int64_t first_column = static_cast<int64_t>(blockIdx.y) * kThreads * kThreadColumns + threadIdx.x;
   bool checks = blockIdx.x == 0 && blockIdx.y == 0;
   if (threadIdx.x == 0) list.count = 0;
   __syncthreads();
   for (int64_t first = 0; first < rows; first += kThreads) {
     int64_t row = first + threadIdx.x;
     if (checks && row < rows && (ids[row] < 0 || ids[row] >= vocabulary)) {
-      report_row(error, tag, row);
+      report_row(error, row);
     }
     append_rows(list, ids, rows, first, low, high);
     if (list.count > kListRows - kThreads) {
@@ -167,23 +166,22 @@ __device__ inline void add_positions(float* positions_grad, const T* out_grad, i
   });
 }
 
-}  // namespace
-
-#define STAGECOACH_EMBEDDING(T, NAME)                                                             \
-  extern "C" __global__ void embedding_forward_##NAME(                                            \
-      T* out, const int32_t* ids, const T* table, const T* positions, int64_t rows,               \
-      int64_t columns, int64_t vocabulary, int64_t sequence, uint64_t* error, uint64_t tag) {     \
-    gather(out, ids, table, positions, rows, columns, vocabulary, sequence, error, tag);          \
-  }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(kThreads) embedding_backward_##NAME(               \
-      float* table_grad, const T* out_grad, const int32_t* ids, int64_t rows, int64_t columns,    \
-      int64_t vocabulary, int64_t bucket, uint64_t* error, uint64_t tag) {                        \
-    scatter_rows(table_grad, out_grad, ids, rows, columns, vocabulary, bucket, error, tag);       \
-  }                                                                                               \
-  extern "C" __global__ void positions_backward_##NAME(float* positions_grad, const T* out_grad,  \
-                                                       int64_t rows, int64_t columns,             \
-                                                       int64_t sequence) {                        \
-    add_positions(positions_grad, out_grad, rows, columns, sequence);                             \
+#define STAGECOACH_EMBEDDING(T, NAME)                                                              \
+  extern "C" __global__ void embedding_forward_##NAME(                                             \
+      T* out, const int32_t* ids, const T* table, const T* positions, int64_t rows,                \
+      int64_t columns, int64_t vocabulary, int64_t sequence, uint64_t* error) {                    \
+    gather(out, ids, table, positions, rows, columns, vocabulary, sequence, error);                \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kThreads) embedding_backward_##NAME(                \
+      float* table_grad, const T* out_grad, const int32_t* ids, int64_t rows, int64_t columns,     \
+      int64_t vocabulary, int64_t bucket, uint64_t* error) {                                       \
+    scatter_rows(table_grad, out_grad, ids, rows, columns, vocabulary, bucket, error);             \
+  }                                                                                                \
+  extern "C" __global__ void positions_backward_##NAME(                                            \
+      float* positions_grad, const T* out_grad, int64_t rows, int64_t columns, int64_t sequence) { \
+    add_positions(positions_grad, out_grad, rows, columns, sequence);                              \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_EMBEDDING)
+
+}  // namespace stagecoach::embedding_kernels

@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/reduction.gpu.h"
 
-namespace {
+namespace stagecoach::heads_kernels {
 
 /// Rotates the pairs (i, i + dim / 2) of the first `heads` heads of rows of `width` elements.
 template <typename T>
@@ -43,8 +43,8 @@ __device__ inline void for_heads(int64_t rows, int64_t heads, int64_t dim, const
 
 template <typename T>
 __device__ inline void head_norm(T* out, float* rstds, const T* in, const T* q_weight,
-                                 const T* k_weight, int64_t rows, int64_t q_heads,
-                                 int64_t kv_heads, int64_t dim, float epsilon) {
+                                 const T* k_weight, int64_t rows, int64_t q_heads, int64_t kv_heads,
+                                 int64_t dim, float epsilon) {
   int lane = static_cast<int>(threadIdx.x % kLanes);
   int64_t normed = q_heads + kv_heads;
   for_heads(rows, normed + kv_heads, dim, [&](const HeadOfRow& at) {
@@ -68,9 +68,9 @@ __device__ inline void head_norm(T* out, float* rstds, const T* in, const T* q_w
 
 template <typename T>
 __device__ inline void head_norm_backward(T* in_grad, const T* out_grad, const T* in,
-                                          const T* q_weight, const T* k_weight,
-                                          const float* rstds, int64_t rows, int64_t q_heads,
-                                          int64_t kv_heads, int64_t dim) {
+                                          const T* q_weight, const T* k_weight, const float* rstds,
+                                          int64_t rows, int64_t q_heads, int64_t kv_heads,
+                                          int64_t dim) {
   int lane = static_cast<int>(threadIdx.x % kLanes);
   int64_t normed = q_heads + kv_heads;
   for_heads(rows, normed + kv_heads, dim, [&](const HeadOfRow& at) {
@@ -98,9 +98,8 @@ __device__ inline void head_norm_backward(T* in_grad, const T* out_grad, const T
 /// to each of the 2 * dim, blockIdx.y to a tile of `tile` rows.
 template <typename T>
 __device__ inline void head_norm_weight_partials(float* sums, const T* out_grad, const T* in,
-                                                 const float* rstds, int64_t rows,
-                                                 int64_t q_heads, int64_t kv_heads, int64_t dim,
-                                                 int64_t tile) {
+                                                 const float* rstds, int64_t rows, int64_t q_heads,
+                                                 int64_t kv_heads, int64_t dim, int64_t tile) {
   int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= 2 * dim) return;
   bool keys = index >= dim;
@@ -120,8 +119,6 @@ __device__ inline void head_norm_weight_partials(float* sums, const T* out_grad,
   }
   sums[blockIdx.y * 2 * dim + index] = sum;
 }
-
-}  // namespace
 
 #define STAGECOACH_HEADS(T, NAME)                                                                 \
   extern "C" __global__ void rotary_##NAME(T* qkv, const float* cosines, const float* sines,      \
@@ -147,3 +144,5 @@ __device__ inline void head_norm_weight_partials(float* sums, const T* out_grad,
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_HEADS)
+
+}  // namespace stagecoach::heads_kernels

@@ -2,17 +2,17 @@
 
 #include "backends/gpu/kernels/reduction.gpu.h"
 
-namespace {
+namespace stagecoach::loss_kernels {
 
 constexpr int32_t kIgnored = -1;
 
 /// grad = grad_scale * (softmax - one of the label), in storage; rows `stride` elements apart.
 template <typename T>
 __device__ inline void logit_grads(T* grad, const float* logits, const int32_t* labels,
-                                   const float* lse, int64_t rows, int64_t vocabulary,
+                                   const float* lse, int64_t rows, int64_t most, int64_t vocabulary,
                                    int64_t stride, float grad_scale) {
   bool wide = stride % kPack == 0 && all_aligned(grad, logits);
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+  for (int64_t row = blockIdx.x; row < rows && row < most; row += gridDim.x) {
     int64_t label = labels[row];
     float row_lse = lse[row];
     for_packs(vocabulary, wide, threadIdx.x, blockDim.x, [&](auto width, int64_t first) {
@@ -49,14 +49,13 @@ __device__ inline void squared_error(float* loss, const T* prediction, const flo
   }
 }
 
-}  // namespace
-
-/// loss and lse of a chunk's rows from their logits. A block of kRowThreads to a row.
+/// loss and lse of a chunk's rows from their logits: of the `rows` that are left, `most`. A block
+/// of kRowThreads to a row.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_rows(float* loss, float* lse, const float* logits, const int32_t* labels,
-                       int64_t rows, int64_t vocabulary, int64_t stride) {
+                       int64_t rows, int64_t most, int64_t vocabulary, int64_t stride) {
   bool wide = stride % kPack == 0 && all_aligned(logits);
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+  for (int64_t row = blockIdx.x; row < rows && row < most; row += gridDim.x) {
     const float* line = logits + row * stride;
     float maximum = -INFINITY;
     for_packs(vocabulary, wide, threadIdx.x, blockDim.x, [&](auto width, int64_t first) {
@@ -83,23 +82,24 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
 
 /// Reports labels outside [-1, vocabulary) as embedding.gpu.cu does ids.
 extern "C" __global__ void check_labels(const int32_t* labels, int64_t rows, int64_t vocabulary,
-                                        uint64_t* error, uint64_t tag) {
+                                        uint64_t* error) {
   for_grid_packs(rows, false, [&](auto, int64_t row) {
-    if (labels[row] >= kIgnored && labels[row] < vocabulary) return;
-    atomicMin(reinterpret_cast<unsigned long long*>(error),
-              static_cast<unsigned long long>(tag | static_cast<uint64_t>(row)));
+    if (error == nullptr || (labels[row] >= kIgnored && labels[row] < vocabulary)) return;
+    atomicMin(reinterpret_cast<unsigned long long*>(error), static_cast<unsigned long long>(row));
   });
 }
 
-#define STAGECOACH_LOSS(T, NAME)                                                               \
-  extern "C" __global__ void logit_grads_##NAME(                                               \
-      T* grad, const float* logits, const int32_t* labels, const float* lse, int64_t rows,     \
-      int64_t vocabulary, int64_t stride, float grad_scale) {                                  \
-    logit_grads(grad, logits, labels, lse, rows, vocabulary, stride, grad_scale);              \
-  }                                                                                            \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) squared_error_forward_##NAME(      \
-      float* loss, const T* prediction, const float* target, int64_t rows, int64_t columns) {  \
-    squared_error(loss, prediction, target, rows, columns);                                    \
+#define STAGECOACH_LOSS(T, NAME)                                                              \
+  extern "C" __global__ void logit_grads_##NAME(                                              \
+      T* grad, const float* logits, const int32_t* labels, const float* lse, int64_t rows,    \
+      int64_t most, int64_t vocabulary, int64_t stride, float grad_scale) {                   \
+    logit_grads(grad, logits, labels, lse, rows, most, vocabulary, stride, grad_scale);       \
+  }                                                                                           \
+  extern "C" __global__ void __launch_bounds__(kRowThreads) squared_error_forward_##NAME(     \
+      float* loss, const T* prediction, const float* target, int64_t rows, int64_t columns) { \
+    squared_error(loss, prediction, target, rows, columns);                                   \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_LOSS)
+
+}  // namespace stagecoach::loss_kernels

@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/tile_product.gpu.h"
 
-namespace {
+namespace stagecoach::matmul_kernels {
 
 constexpr int kTile = 128;
 constexpr int kThreads = 256;
@@ -20,7 +20,7 @@ struct Sizes {
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));  ///< elements of 16 bytes
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
   static constexpr int kChunks = kTile * kDepth / kChunk / kThreads;  ///< of each thread
-  static constexpr int kShared = kTile * (kDepth + kChunk);  ///< holds either layout
+  static constexpr int kShared = kTile * (kDepth + kChunk);           ///< holds either layout
 };
 
 /// What an operand looks like in memory: `rows` lines of `columns` contiguous elements.
@@ -141,6 +141,10 @@ __device__ inline void write_result(const float (&sums)[kRowTiles][kColumnTiles]
   }
 }
 
+__device__ inline int64_t tile_count(int64_t length) {
+  return (length + kTile - 1) / kTile;
+}
+
 /// Tile number `index` in an order that reuses what is in the cache.
 __device__ inline void locate_tile(int64_t index, int64_t row_tiles, int64_t column_tiles,
                                    int64_t* row, int64_t* column) {
@@ -160,8 +164,11 @@ __device__ inline void matmul(const Result& result, const T* a, int64_t a_stride
   __shared__ __align__(16) T b_shared[2][Sizes<T>::kShared];
   int64_t row = 0;
   int64_t column = 0;
-  locate_tile(blockIdx.x, (result.rows + kTile - 1) / kTile, (result.columns + kTile - 1) / kTile,
-              &row, &column);
+  // Whole blocks leave here: a last launch may have fewer tiles than its grid.
+  if (static_cast<int64_t>(blockIdx.x) >= tile_count(result.rows) * tile_count(result.columns)) {
+    return;
+  }
+  locate_tile(blockIdx.x, tile_count(result.rows), tile_count(result.columns), &row, &column);
   using A = Operand<T, ADepthFirst>;
   using B = Operand<T, BDepthFirst>;
   A left(a, a_stride, result.rows, depth, row);
@@ -200,22 +207,24 @@ __device__ inline void matmul(const Result& result, const T* a, int64_t a_stride
   }
 }
 
-}  // namespace
-
+// m and k are what is left of rows and depth, of which one launch takes `most_m` and `most_k`.
 // a is [M,K] where n, [K,M] where t; b is [K,N] where n, [N,K] where t.
-#define STAGECOACH_MATMUL_FORM(T, NAME, FORM, A_DEPTH_FIRST, B_DEPTH_FIRST)                       \
-  extern "C" __global__ void __launch_bounds__(kThreads, 2) matmul_##FORM##_##NAME(               \
-      void* out, int64_t out_stride, const T* a, int64_t a_stride, const T* b, int64_t b_stride,  \
-      const T* bias, int64_t m, int64_t n, int64_t k, float alpha, int32_t out_is_fp32,           \
-      int32_t add_to) {                                                                           \
-    matmul<T, A_DEPTH_FIRST, B_DEPTH_FIRST>(                                                      \
-        Result{out, out_stride, m, n, alpha, out_is_fp32 != 0, add_to != 0}, a, a_stride, b,      \
-        b_stride, bias, k);                                                                       \
+#define STAGECOACH_MATMUL_FORM(T, NAME, FORM, A_DEPTH_FIRST, B_DEPTH_FIRST)                        \
+  extern "C" __global__ void __launch_bounds__(kThreads, 2) matmul_##FORM##_##NAME(                \
+      void* out, int64_t out_stride, const T* a, int64_t a_stride, const T* b, int64_t b_stride,   \
+      const T* bias, int64_t m, int64_t n, int64_t k, int64_t most_m, int64_t most_k, float alpha, \
+      int32_t out_is_fp32, int32_t add_to) {                                                       \
+    int64_t rows = m < most_m ? m : most_m;                                                        \
+    matmul<T, A_DEPTH_FIRST, B_DEPTH_FIRST>(                                                       \
+        Result{out, out_stride, rows, n, alpha, out_is_fp32 != 0, add_to != 0}, a, a_stride, b,    \
+        b_stride, bias, k < most_k ? k : most_k);                                                  \
   }
-#define STAGECOACH_MATMUL(T, NAME)                       \
-  STAGECOACH_MATMUL_FORM(T, NAME, nn, true, false)       \
-  STAGECOACH_MATMUL_FORM(T, NAME, nt, true, true)        \
-  STAGECOACH_MATMUL_FORM(T, NAME, tn, false, false)      \
+#define STAGECOACH_MATMUL(T, NAME)                  \
+  STAGECOACH_MATMUL_FORM(T, NAME, nn, true, false)  \
+  STAGECOACH_MATMUL_FORM(T, NAME, nt, true, true)   \
+  STAGECOACH_MATMUL_FORM(T, NAME, tn, false, false) \
   STAGECOACH_MATMUL_FORM(T, NAME, tt, false, true)
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_MATMUL)
+
+}  // namespace stagecoach::matmul_kernels

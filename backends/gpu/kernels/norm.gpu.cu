@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/reduction.gpu.h"
 
-namespace {
+namespace stagecoach::norm_kernels {
 
 /// body(width, first column, base index) over the packs of one row, shared out over the block.
 template <typename Body>
@@ -94,8 +94,8 @@ __device__ inline void norm_backward(T* in_grad, const T* out_grad, const T* in,
   }
 }
 
-/// sums[tile] of out_grad * normal, then, for `with_bias`, of out_grad: the weight gradient's parts.
-/// A thread to a column, blockIdx.y to a tile of `tile` rows.
+/// sums[tile] of out_grad * normal, then, for `with_bias`, of out_grad: the weight gradient's
+/// parts. A thread to a column, blockIdx.y to a tile of `tile` rows.
 template <typename T>
 __device__ inline void norm_weight_partials(float* sums, const T* out_grad, const T* in,
                                             const float* means, const float* rstds, int64_t rows,
@@ -155,12 +155,10 @@ __device__ inline void rms_norm(T* out, float* rstds, T* sum_out, const T* in, c
   }
 }
 
-}  // namespace
-
 #define STAGECOACH_NORM(T, NAME)                                                                  \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) layer_norm_forward_##NAME(            \
-      T* out, float* means, float* rstds, const T* in, const T* weight, const T* bias,            \
-      int64_t rows, int64_t columns, float epsilon) {                                             \
+  extern "C" __global__ void __launch_bounds__(kRowThreads)                                       \
+      layer_norm_forward_##NAME(T* out, float* means, float* rstds, const T* in, const T* weight, \
+                                const T* bias, int64_t rows, int64_t columns, float epsilon) {    \
     layer_norm(out, means, rstds, in, weight, bias, rows, columns, epsilon);                      \
   }                                                                                               \
   extern "C" __global__ void __launch_bounds__(kRowThreads) norm_backward_input_##NAME(           \
@@ -173,10 +171,12 @@ __device__ inline void rms_norm(T* out, float* rstds, T* sum_out, const T* in, c
       int64_t rows, int64_t columns, int64_t tile, int32_t with_bias) {                           \
     norm_weight_partials(sums, out_grad, in, means, rstds, rows, columns, tile, with_bias != 0);  \
   }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) rms_norm_forward_##NAME(              \
-      T* out, float* rstds, T* sum_out, const T* in, const T* weight, const T* residual,          \
-      int64_t rows, int64_t columns, float epsilon) {                                             \
+  extern "C" __global__ void __launch_bounds__(kRowThreads)                                       \
+      rms_norm_forward_##NAME(T* out, float* rstds, T* sum_out, const T* in, const T* weight,     \
+                              const T* residual, int64_t rows, int64_t columns, float epsilon) {  \
     rms_norm(out, rstds, sum_out, in, weight, residual, rows, columns, epsilon);                  \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_NORM)
+
+}  // namespace stagecoach::norm_kernels

@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
-namespace {
+namespace stagecoach::optimizer_kernels {
 
 struct AdamWFactors {
   float beta1, one_minus_beta1;
@@ -41,17 +41,16 @@ __device__ inline void update(float* parameters, float* first_moment, float* sec
   });
 }
 
-}  // namespace
-
-#define STAGECOACH_OPTIMIZER(T, NAME)                                                           \
-  extern "C" __global__ void adamw_##NAME(                                                      \
-      float* parameters, float* first_moment, float* second_moment, const T* gradients,         \
-      int64_t count, float beta1, float one_minus_beta1, float beta2, float one_minus_beta2,    \
-      float gradient_scale, float epsilon, float keep, float step_size,                         \
-      float second_correction) {                                                                \
-    update(parameters, first_moment, second_moment, gradients, count,                           \
-           AdamWFactors{beta1, one_minus_beta1, beta2, one_minus_beta2, gradient_scale, epsilon, \
-                        keep, step_size, second_correction});                                   \
+#define STAGECOACH_OPTIMIZER(T, NAME)                                                              \
+  extern "C" __global__ void adamw_##NAME(                                                         \
+      float* parameters, float* first_moment, float* second_moment, const T* gradients,            \
+      int64_t count, float beta1, float one_minus_beta1, float beta2, float one_minus_beta2,       \
+      float gradient_scale, float epsilon, float keep, float step_size, float second_correction) { \
+    update(parameters, first_moment, second_moment, gradients, count,                              \
+           AdamWFactors{beta1, one_minus_beta1, beta2, one_minus_beta2, gradient_scale, epsilon,   \
+                        keep, step_size, second_correction});                                      \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_OPTIMIZER)
+
+}  // namespace stagecoach::optimizer_kernels

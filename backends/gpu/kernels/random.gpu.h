@@ -2,6 +2,8 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
+namespace stagecoach {
+
 /// A random stream as core/random.h names it: two words of key, two of counter, hashed on the host.
 struct RandomStream {
   uint64_t key;
@@ -39,3 +41,5 @@ __device__ inline uint32_t word_of(const RandomWords& block, int index) {
   uint32_t high = index & 1 ? block.words[3] : block.words[2];
   return index & 2 ? high : low;
 }
+
+}  // namespace stagecoach

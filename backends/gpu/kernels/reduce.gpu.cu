@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernels/reduction.gpu.h"
 
-namespace {
+namespace stagecoach::reduce_kernels {
 
 /// Length of a piece of sum_of_squares; part of what the operation means.
 constexpr int64_t kPiece = 64 * 1024;
@@ -67,8 +67,6 @@ __device__ inline void count_not_finite(uint32_t* counts, const T* in, int64_t c
   if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<uint32_t>(total);
 }
 
-}  // namespace
-
 /// out[c] += the tiles' sums of column `first` + c, in order. Rows of sums are `stride` long.
 extern "C" __global__ void sum_tiles(float* out, const float* sums, int64_t tiles, int64_t stride,
                                      int64_t first, int64_t columns) {
@@ -93,9 +91,9 @@ extern "C" __global__ void sum_pieces(double* out, const double* sums, int64_t p
   if (threadIdx.x == 0) *out = total;
 }
 
-extern "C" __global__ void sum_counts(uint32_t* out, const uint32_t* counts, int64_t blocks) {
+extern "C" __global__ void sum_counts(uint64_t* out, const uint32_t* counts, int64_t blocks) {
   if (threadIdx.x != 0 || blockIdx.x != 0) return;
-  uint32_t total = 0;
+  uint64_t total = 0;
   for (int64_t i = 0; i < blocks; ++i) total += counts[i];
   *out = total;
 }
@@ -123,18 +121,20 @@ extern "C" __global__ void checksum(uint64_t* out, const uint32_t* in, int64_t w
   if (threadIdx.x == 0) *out = hash;
 }
 
-#define STAGECOACH_REDUCE(T, NAME)                                                            \
+#define STAGECOACH_REDUCE(T, NAME)                                                              \
   extern "C" __global__ void column_sum_partials_##NAME(float* sums, const T* in, int64_t rows, \
-                                                        int64_t columns, int64_t tile) {      \
-    column_partials(sums, in, rows, columns, tile);                                           \
-  }                                                                                           \
-  extern "C" __global__ void __launch_bounds__(kSquareThreads) square_pieces_##NAME(          \
-      double* sums, const T* in, int64_t count) {                                             \
-    piece_squares(sums, in, count);                                                           \
-  }                                                                                           \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) finite_counts_##NAME(             \
-      uint32_t* counts, const T* in, int64_t count) {                                         \
-    count_not_finite(counts, in, count);                                                      \
+                                                        int64_t columns, int64_t tile) {        \
+    column_partials(sums, in, rows, columns, tile);                                             \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(kSquareThreads)                                  \
+      square_pieces_##NAME(double* sums, const T* in, int64_t count) {                          \
+    piece_squares(sums, in, count);                                                             \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(kRowThreads)                                     \
+      finite_counts_##NAME(uint32_t* counts, const T* in, int64_t count) {                      \
+    count_not_finite(counts, in, count);                                                        \
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_REDUCE)
+
+}  // namespace stagecoach::reduce_kernels

@@ -2,6 +2,8 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
+namespace stagecoach {
+
 /// Sum and maximum over the 32 lanes, the same in each of them.
 __device__ inline float lanes_sum(float value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
@@ -37,3 +39,5 @@ __device__ inline float block_max(float value) {
   for (int i = 1; i < kRowGroups; ++i) maximum = fmaxf(maximum, groups[i]);
   return maximum;
 }
+
+}  // namespace stagecoach

@@ -2,6 +2,8 @@
 
 #include "backends/gpu/kernels/element.gpu.h"
 
+namespace stagecoach {
+
 // Products of tiles in shared memory by a group of 32 lanes: on matrix units where the target has
 // them for the type, else by plain multiply-adds with the same owner for every element.
 //
@@ -142,3 +144,5 @@ __device__ inline void multiply_tiles(float (&sums)[MTiles][NTiles][4], const A&
 #endif
   multiply_plain<T>(sums, a, b, depth, n_tiles);
 }
+
+}  // namespace stagecoach
