@@ -11,18 +11,48 @@
 namespace stagecoach {
 
 // Every function of the driver table that can be told to fail.
-#define STAGECOACH_FAKE_GPU_FUNCTIONS(X)                                                        \
-  X(init)                                                                                       \
-  X(driver_version) X(device_count) X(device_get) X(device_name) X(device_total_bytes)          \
-      X(device_attribute) X(device_pci_address) X(can_access_peer) X(retain_context)            \
-          X(release_context) X(get_current) X(set_current) X(enable_peer) X(allocate) X(free)   \
-              X(allocate_host) X(free_host) X(register_host) X(unregister_host) X(copy_async)   \
-                  X(copy_peer_async) X(fill8_async) X(fill16_async) X(fill32_async)             \
-                      X(create_stream) X(destroy_stream) X(query_stream) X(synchronize_stream)  \
-                          X(stream_wait_event) X(create_event) X(destroy_event) X(record_event) \
-                              X(query_event) X(synchronize_event) X(elapsed_ms) X(load_module)  \
-                                  X(unload_module) X(get_function) X(set_function_shared_bytes) \
-                                      X(launch)
+#define STAGECOACH_FAKE_GPU_FUNCTIONS(X) \
+  X(init)                                \
+  X(driver_version)                      \
+  X(device_count)                        \
+  X(device_get)                          \
+  X(device_name)                         \
+  X(device_total_bytes)                  \
+  X(device_attribute)                    \
+  X(device_pci_address)                  \
+  X(can_access_peer)                     \
+  X(retain_context)                      \
+  X(release_context)                     \
+  X(get_current)                         \
+  X(set_current)                         \
+  X(enable_peer)                         \
+  X(allocate)                            \
+  X(free)                                \
+  X(allocate_host)                       \
+  X(free_host)                           \
+  X(register_host)                       \
+  X(unregister_host)                     \
+  X(copy_async)                          \
+  X(copy_peer_async)                     \
+  X(fill8_async)                         \
+  X(fill16_async)                        \
+  X(fill32_async)                        \
+  X(create_stream)                       \
+  X(destroy_stream)                      \
+  X(query_stream)                        \
+  X(synchronize_stream)                  \
+  X(stream_wait_event)                   \
+  X(create_event)                        \
+  X(destroy_event)                       \
+  X(record_event)                        \
+  X(query_event)                         \
+  X(synchronize_event)                   \
+  X(elapsed_ms)                          \
+  X(load_module)                         \
+  X(unload_module)                       \
+  X(get_function)                        \
+  X(set_function_shared_bytes)           \
+  X(launch)
 
 /// Names one function of the table.
 enum class FakeGpuFunction : uint8_t {
