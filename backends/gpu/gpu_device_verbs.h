@@ -74,12 +74,19 @@ Status GpuDevice<Api>::report(int error, std::string_view function) {
 
 template <typename Api>
 Result<std::unique_ptr<Stream>> GpuDevice<Api>::do_create_stream(const StreamOptions& options) {
-  GpuScope<Api> scope(core_.api(), core_.context());
+  const Api& api = core_.api();
+  GpuScope<Api> scope(api, core_.context());
   GpuStreamHandle handle = nullptr;
-  int error = scope.run([&] { return core_.api().create_stream(&handle); });
+  void* words = nullptr;
+  int error = scope.run([&] { return api.create_stream(&handle); });
   if (error != Api::kSuccess) return report(error, "create stream");
-  return std::unique_ptr<Stream>(
-      std::make_unique<GpuStream<Api>>(*this, core_, options.name, handle));
+  error = api.allocate_host(&words, GpuStream<Api>::kErrorWordsBytes);
+  if (error != Api::kSuccess) {
+    static_cast<void>(api.destroy_stream(handle));
+    return report(error, "allocate pinned");
+  }
+  return std::unique_ptr<Stream>(std::make_unique<GpuStream<Api>>(
+      *this, core_, options.name, handle, static_cast<uint64_t*>(words)));
 }
 
 template <typename Api>
@@ -87,46 +94,6 @@ Result<std::unique_ptr<Event>> GpuDevice<Api>::do_create_event(const EventOption
   return std::unique_ptr<Event>(
       options.timing ? std::make_unique<GpuEvent<Api>>(*this, core_.timing_marks, &core_.clock)
                      : std::make_unique<GpuEvent<Api>>(*this, core_.marks, nullptr));
-}
-
-template <typename Api>
-Allocation GpuDevice<Api>::do_allocate(ByteCount size, Label label) {
-  GpuAddress address = 0;
-  int error = core_.allocate(address, size);
-  if (error == Api::kOutOfMemory) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
-  if (error != Api::kSuccess) {
-    return Allocation{AllocationOutcome::kFailed, nullptr, report(error, "allocate")};
-  }
-  return Allocation{
-      AllocationOutcome::kOk,
-      make_buffer(GpuBuffer<Api>::Release::kDevice, static_cast<uintptr_t>(address), size, label),
-      {}};
-}
-
-template <typename Api>
-Allocation GpuDevice<Api>::do_allocate_pinned(ByteCount size, Label label) {
-  GpuScope<Api> scope(core_.api(), core_.context());
-  void* data = nullptr;
-  int error =
-      scope.run([&] { return core_.api().allocate_host(&data, static_cast<size_t>(size)); });
-  if (error == Api::kOutOfMemory) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
-  if (error != Api::kSuccess) {
-    return Allocation{AllocationOutcome::kFailed, nullptr, report(error, "allocate pinned")};
-  }
-  return Allocation{
-      AllocationOutcome::kOk,
-      make_buffer(GpuBuffer<Api>::Release::kPinned, reinterpret_cast<uintptr_t>(data), size, label),
-      {}};
-}
-
-template <typename Api>
-Result<BufferHandle> GpuDevice<Api>::do_register_host(void* data, ByteCount size, Label label) {
-  GpuScope<Api> scope(core_.api(), core_.context());
-  auto* bytes = static_cast<std::byte*>(data);
-  int error = scope.run([&] { return core_.hold->runtime().register_host(bytes, size); });
-  if (error != Api::kSuccess) return report(error, "register host");
-  return make_buffer(GpuBuffer<Api>::Release::kRegistered, reinterpret_cast<uintptr_t>(data), size,
-                     label);
 }
 
 template <typename Api>
@@ -197,3 +164,5 @@ Status GpuDevice<Api>::do_synchronize() {
 }
 
 }  // namespace stagecoach
+
+#include "backends/gpu/gpu_device_memory.h"

@@ -21,8 +21,12 @@ namespace stagecoach {
 template <typename Api>
 class GpuStream final : public Stream, private GpuProbe {
  public:
-  /// Takes over `handle`.
-  GpuStream(Device& owner, GpuDeviceCore<Api>& core, std::string name, GpuStreamHandle handle);
+  /// Page-locked memory a stream needs for what its kernels report.
+  static constexpr ByteCount kErrorWordsBytes = GpuErrorWords::kCount * sizeof(uint64_t);
+
+  /// Takes over `handle` and `error_words`, which are page-locked.
+  GpuStream(Device& owner, GpuDeviceCore<Api>& core, std::string name, GpuStreamHandle handle,
+            uint64_t* error_words);
   /// Waits for queued work, unless the stream has failed.
   ~GpuStream() override;
 
@@ -45,7 +49,8 @@ class GpuStream final : public Stream, private GpuProbe {
   void probe() override;
 
   /// One launch of an op; `is_first`: nothing of the op has been queued yet.
-  Status launch_part(const GpuKernelLaunch& launch, int64_t round, bool is_first);
+  Status launch_part(const GpuKernelLaunch& launch, int64_t round, uint64_t* error_word,
+                     bool is_first);
   int launch_kernel(GpuKernel<Api>& kernel, const std::array<uint32_t, 3>& grid,
                     const std::array<uint32_t, 3>& block, uint32_t shared_bytes, void** arguments);
   int copy_bytes(GpuAddress target, GpuAddress source, const CopyRequest& request);
@@ -61,7 +66,8 @@ class GpuStream final : public Stream, private GpuProbe {
 
   GpuDeviceCore<Api>& core_;
   const GpuStreamHandle handle_;
-  const std::shared_ptr<GpuStreamCell> cell_ = std::make_shared<GpuStreamCell>();
+  uint64_t* const error_words_;
+  const std::shared_ptr<GpuStreamCell> cell_;
   GpuWorkspace<Api> workspace_;
   std::mutex tail_mutex_;  // guards the two below
   GpuStreamTotals queued_;

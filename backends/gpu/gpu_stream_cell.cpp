@@ -19,6 +19,7 @@ Result<bool> GpuMark::has_passed() {
   if (cell_->has_failed()) return cell_->failure();
   STAGECOACH_ASSIGN_OR_RETURN(bool passed, ask_driver());
   if (!passed) return false;
+  STAGECOACH_RETURN_IF_ERROR(cell_->check_error_words(sequence_));
   passed_.store(true, std::memory_order_release);
   cell_->note_finished(sequence_, totals_);
   return true;
@@ -58,6 +59,12 @@ Status GpuStreamCell::failure() const {
   return failure_;
 }
 
+Status GpuStreamCell::check_error_words(uint64_t sequence) {
+  Status reported = error_words_.check(sequence, site_);
+  if (!reported.is_ok()) fail(reported);
+  return reported;
+}
+
 void GpuStreamCell::fail(const Status& status) {
   RingQueue<Waiter> waiters;
   {
@@ -65,41 +72,48 @@ void GpuStreamCell::fail(const Status& status) {
     if (!failure_.is_ok()) return;
     failure_ = status;
     std::swap(waiters, waiters_);
-    // Marks passed by now are settled first, so that they stay passed.
-    for (size_t i = 0; i < waiters.size(); ++i) {
-      Result<bool> passed = waiters[i].mark->has_passed();
-      if (passed.is_ok() && passed.value()) waiters[i].cell.reset();
-    }
-    failed_.store(true, std::memory_order_release);
   }
+  // Marks passed by now are settled first, so that they stay passed. Nothing here holds the lock:
+  // two streams may wait for each other's past.
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    Result<bool> passed = waiters[i].mark->has_passed();
+    if (passed.is_ok() && passed.value()) waiters[i].cell.reset();
+  }
+  failed_.store(true, std::memory_order_release);
   failure_noticed_.notify_all();
-  // Outside the lock: two streams may wait for each other's past.
   while (!waiters.empty()) {
     Waiter waiter = waiters.pop_front();
     if (waiter.cell != nullptr) waiter.cell->fail(status);
   }
 }
 
+GpuMarkRef GpuStreamCell::oldest_awaited() {
+  std::lock_guard lock(mutex_);
+  return waiters_.empty() ? GpuMarkRef() : waiters_.front().mark;
+}
+
 void GpuStreamCell::add_waiter(GpuMarkRef mark, std::shared_ptr<GpuStreamCell> waiter) {
+  // Waits that are over are let go here, so that the list stays as long as the queue is.
+  for (;;) {
+    GpuMarkRef oldest = oldest_awaited();
+    if (oldest.get() == nullptr) break;
+    Result<bool> passed = oldest->has_passed();
+    if (!passed.is_ok() || !passed.value()) break;
+    std::lock_guard lock(mutex_);
+    if (!waiters_.empty() && waiters_.front().mark.get() == oldest.get()) waiters_.pop_front();
+  }
   Status already;
   {
     std::lock_guard lock(mutex_);
     already = failure_;
-    if (already.is_ok() && !closed_) {
-      // Waits that are over are let go here, so that the list stays as long as the queue is.
-      while (!waiters_.empty()) {
-        Result<bool> passed = waiters_.front().mark->has_passed();
-        if (!passed.is_ok() || !passed.value()) break;
-        waiters_.pop_front();
-      }
-      waiters_.push_back({std::move(mark), std::move(waiter)});
-    }
+    if (already.is_ok() && !closed_) waiters_.push_back({std::move(mark), std::move(waiter)});
   }
   if (!already.is_ok()) waiter->fail(already);
 }
 
 void GpuStreamCell::close() {
   RingQueue<Waiter> waiters;
+  error_words_.detach();
   std::lock_guard lock(mutex_);
   closed_ = true;
   std::swap(waiters, waiters_);

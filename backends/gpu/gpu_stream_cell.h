@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "backends/gpu/gpu_error_words.h"
 #include "core/bytes.h"
 #include "core/status.h"
 #include "hal/ring_queue.h"
@@ -77,6 +78,13 @@ class GpuMarkRef {
 /// Thread rule: any thread.
 class GpuStreamCell {
  public:
+  /// `site` names device and stream in failures that kernels report.
+  explicit GpuStreamCell(FailureSite site) : site_(std::move(site)) {}
+
+  GpuErrorWords& error_words() { return error_words_; }
+  /// Fails the stream when an operation up to `sequence`, all of which have finished, reported an
+  /// error.
+  Status check_error_words(uint64_t sequence);
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   /// The first failure, or ok.
   Status failure() const;
@@ -101,7 +109,10 @@ class GpuStreamCell {
     GpuMarkRef mark;
     std::shared_ptr<GpuStreamCell> cell;
   };
+  GpuMarkRef oldest_awaited();
 
+  const FailureSite site_;
+  GpuErrorWords error_words_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable failure_noticed_;
@@ -109,7 +120,7 @@ class GpuStreamCell {
   RingQueue<Waiter> waiters_;  // in the order of their marks' sequences, mostly
   bool closed_ = false;
 
-  mutable std::mutex progress_mutex_;  // marks are asked, and so settled, under the other
+  mutable std::mutex progress_mutex_;  // a leaf: marks settle whatever else is locked
   uint64_t finished_sequence_ = 0;
   GpuStreamTotals finished_;
   uint64_t latest_sequence_ = 0;

@@ -75,9 +75,16 @@ Status GpuStream<Api>::run_op(const OpCall& call) {
   STAGECOACH_ASSIGN_OR_RETURN(GpuLaunchPlan plan, core_.table.plan(call, core_.arch));
   STAGECOACH_RETURN_IF_ERROR(
       workspace_.reserve(plan.workspace_bytes, [this] { return mark_tail(); }));
+  uint64_t* error_word = nullptr;
+  for (int i = 0; i < plan.launch_count; ++i) {
+    if (plan.launches[i].error_arguments == 0 || error_word != nullptr) continue;
+    error_word =
+        cell_->error_words().take(submitting_sequence(), op_kind_name(call.kind), call.label);
+  }
   for (int64_t round = 0; round < plan.rounds; ++round) {
     for (int i = 0; i < plan.launch_count; ++i) {
-      STAGECOACH_RETURN_IF_ERROR(launch_part(plan.launches[i], round, round == 0 && i == 0));
+      STAGECOACH_RETURN_IF_ERROR(
+          launch_part(plan.launches[i], round, error_word, round == 0 && i == 0));
     }
   }
   GpuStreamTotals amount;
@@ -87,7 +94,8 @@ Status GpuStream<Api>::run_op(const OpCall& call) {
 }
 
 template <typename Api>
-Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round, bool is_first) {
+Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round,
+                                   uint64_t* error_word, bool is_first) {
   auto attempt = [&]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(GpuKernel<Api> * kernel, core_.kernels.find(launch.kernel));
     std::array<uint64_t, GpuKernelLaunch::kMaxArguments> words = launch.arguments;
@@ -95,6 +103,9 @@ Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round,
     for (int i = 0; i < launch.argument_count; ++i) {
       words[i] += static_cast<uint64_t>(launch.steps[i] * round);
       if ((launch.workspace_arguments >> i & 1u) != 0) words[i] += workspace_.address();
+      if ((launch.error_arguments >> i & 1u) != 0) {
+        words[i] = reinterpret_cast<uintptr_t>(error_word);
+      }
       pointers[i] = &words[i];
     }
     return drive("launch", [&] {

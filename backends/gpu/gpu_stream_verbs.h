@@ -23,8 +23,14 @@ inline bool is_refusal(StatusCode code) {
 
 template <typename Api>
 GpuStream<Api>::GpuStream(Device& owner, GpuDeviceCore<Api>& core, std::string name,
-                          GpuStreamHandle handle)
-    : Stream(owner, std::move(name)), core_(core), handle_(handle), workspace_(core) {
+                          GpuStreamHandle handle, uint64_t* error_words)
+    : Stream(owner, std::move(name)),
+      core_(core),
+      handle_(handle),
+      error_words_(error_words),
+      cell_(std::make_shared<GpuStreamCell>(FailureSite{owner.id(), this->name(), "", "", 0})),
+      workspace_(core) {
+  cell_->error_words().attach(error_words);
   {
     std::lock_guard lock(core_.streams_mutex);
     core_.streams.push_back(this);
@@ -49,6 +55,8 @@ GpuStream<Api>::~GpuStream() {
   } else {
     core_.bury(handle_);
   }
+  core_.release(GpuDeviceCore<Api>::Release::kPinned, reinterpret_cast<uintptr_t>(error_words_),
+                kErrorWordsBytes);
 }
 
 template <typename Api>
