@@ -293,11 +293,6 @@ int FakeApi::query_stream(GpuStreamHandle stream) const {
   return driver_->query_stream(stream);
 }
 
-int FakeApi::synchronize_stream(GpuStreamHandle stream) const {
-  FakeGpuDriver::Lock lock(driver_->mutex_);
-  return driver_->synchronize_stream(lock, stream);
-}
-
 int FakeApi::stream_wait_event(GpuStreamHandle stream, GpuEventHandle event) const {
   FakeGpuDriver::Lock lock(driver_->mutex_);
   return driver_->wait(stream, event);

@@ -66,7 +66,6 @@ class FakeApi {
   int create_stream(GpuStreamHandle* stream) const;
   int destroy_stream(GpuStreamHandle stream) const;
   int query_stream(GpuStreamHandle stream) const;
-  int synchronize_stream(GpuStreamHandle stream) const;
   int stream_wait_event(GpuStreamHandle stream, GpuEventHandle event) const;
   int create_event(GpuEventHandle* event, bool timing) const;
   int destroy_event(GpuEventHandle event) const;

@@ -59,7 +59,6 @@ class FakeGpuDriver {
   int record(GpuEventHandle event, GpuStreamHandle stream);
   int wait(GpuStreamHandle stream, GpuEventHandle event);
   int query_stream(GpuStreamHandle handle);
-  int synchronize_stream(Lock& lock, GpuStreamHandle handle);
   int query_event(GpuEventHandle handle);
   int synchronize_event(Lock& lock, GpuEventHandle handle);
   int create_stream(GpuStreamHandle* handle);

@@ -40,7 +40,6 @@ namespace stagecoach {
   X(create_stream)                       \
   X(destroy_stream)                      \
   X(query_stream)                        \
-  X(synchronize_stream)                  \
   X(stream_wait_event)                   \
   X(create_event)                        \
   X(destroy_event)                       \

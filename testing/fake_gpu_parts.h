@@ -33,7 +33,7 @@ struct Card {
   /// A copy engine a direction: of the copies that are ready, the one issued first goes first.
   struct Engine {
     bool busy = false;
-    std::set<uint64_t> ready;
+    std::vector<uint64_t> ready;
   };
   Engine up, down;
   std::set<int> peers;

@@ -106,7 +106,6 @@ class CudaApi {
   }
   int destroy_stream(GpuStreamHandle stream) const { return f_.cuStreamDestroy_v2(stream); }
   int query_stream(GpuStreamHandle stream) const { return f_.cuStreamQuery(stream); }
-  int synchronize_stream(GpuStreamHandle stream) const { return f_.cuStreamSynchronize(stream); }
   int stream_wait_event(GpuStreamHandle stream, GpuEventHandle event) const {
     return f_.cuStreamWaitEvent(stream, event, 0);
   }

@@ -46,7 +46,6 @@ namespace stagecoach {
   X(cuStreamCreate, (void**, unsigned))                                                           \
   X(cuStreamDestroy_v2, (void*))                                                                  \
   X(cuStreamQuery, (void*))                                                                       \
-  X(cuStreamSynchronize, (void*))                                                                 \
   X(cuStreamWaitEvent, (void*, void*, unsigned))                                                  \
   X(cuEventCreate, (void**, unsigned))                                                            \
   X(cuEventDestroy_v2, (void*))                                                                   \

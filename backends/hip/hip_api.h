@@ -118,7 +118,6 @@ class HipApi {
   }
   int destroy_stream(GpuStreamHandle stream) const { return f_.hipStreamDestroy(stream); }
   int query_stream(GpuStreamHandle stream) const { return f_.hipStreamQuery(stream); }
-  int synchronize_stream(GpuStreamHandle stream) const { return f_.hipStreamSynchronize(stream); }
   int stream_wait_event(GpuStreamHandle stream, GpuEventHandle event) const {
     return f_.hipStreamWaitEvent(stream, event, 0);
   }

@@ -38,7 +38,6 @@ namespace stagecoach {
   X(hipStreamCreateWithFlags, (void**, unsigned))                                              \
   X(hipStreamDestroy, (void*))                                                                 \
   X(hipStreamQuery, (void*))                                                                   \
-  X(hipStreamSynchronize, (void*))                                                             \
   X(hipStreamWaitEvent, (void*, void*, unsigned))                                              \
   X(hipEventCreateWithFlags, (void**, unsigned))                                               \
   X(hipEventDestroy, (void*))                                                                  \
