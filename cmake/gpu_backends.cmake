@@ -16,8 +16,8 @@ function(stagecoach_check_header vendor header)
   if(STAGECOACH_${vendor} AND STAGECOACH_${vendor}_INCLUDE)
     set(source ${CMAKE_SOURCE_DIR}/backends/${folder}/${folder}_header_check.cpp)
     target_sources(stagecoach_backends_${folder} PRIVATE ${source})
-    set_source_files_properties(${source} PROPERTIES
-      COMPILE_OPTIONS "SHELL:-isystem ${STAGECOACH_${vendor}_INCLUDE}")
+    target_include_directories(stagecoach_backends_${folder} SYSTEM PRIVATE
+                               ${STAGECOACH_${vendor}_INCLUDE})
   elseif(STAGECOACH_${vendor})
     message(STATUS "${header} is not found: constants of the ${folder} backend are not checked")
   endif()
