@@ -25,6 +25,8 @@ class GpuBackend final : public Backend {
 
   std::string_view name() const override { return Api::kBackendName; }
 
+  std::vector<std::string> code_targets() const override { return table_->code().targets; }
+
   Status availability() override {
     if (!availability_.has_value()) availability_ = start();
     return *availability_;

@@ -24,8 +24,9 @@ template <typename Api>
 class GpuScope {
  public:
   GpuScope(const Api& api, GpuContextHandle context) : api_(api) {
-    error_ = api_.get_current(&previous_);
-    if (error_ != Api::kSuccess || previous_ == context) return;
+    // What cannot be told, as where the context current here has been destroyed, is not restored.
+    if (api_.get_current(&previous_) != Api::kSuccess) previous_ = nullptr;
+    if (previous_ == context) return;
     error_ = api_.set_current(context);
     // A thread that had none keeps ours: the next scope on it then has nothing to switch.
     must_restore_ = error_ == Api::kSuccess && previous_ != nullptr;

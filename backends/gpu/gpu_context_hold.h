@@ -14,7 +14,13 @@ class GpuContextHold {
   GpuContextHold(std::shared_ptr<GpuRuntime<Api>> runtime, int card, GpuContextHandle context)
       : runtime_(std::move(runtime)), card_(card), context_(context) {}
   ~GpuContextHold() {
-    if (!kept_) static_cast<void>(runtime_->api().release_context(card_));
+    if (kept_) return;
+    // Nothing destroyed may stay current on this thread.
+    GpuContextHandle current = nullptr;
+    if (api().get_current(&current) == Api::kSuccess && current == context_) {
+      static_cast<void>(api().set_current(nullptr));
+    }
+    static_cast<void>(api().release_context(card_));
   }
   GpuContextHold(const GpuContextHold&) = delete;
   GpuContextHold& operator=(const GpuContextHold&) = delete;

@@ -36,7 +36,7 @@ class GpuDeviceCore {
         marks(hold->api(), hold->context(), false),
         timing_marks(hold->api(), hold->context(), true),
         clock(hold->api(), hold->context()),
-        kernels(hold->api(), hold->context()) {}
+        kernels(name, hold->api(), hold->context()) {}
   /// Waits, within reason, for streams that failed and were destroyed with work still queued.
   ~GpuDeviceCore() {
     if (drain_buried()) return;
@@ -53,7 +53,7 @@ class GpuDeviceCore {
 
   /// Device memory, counted; 0 and Api::kOutOfMemory when so much is not free.
   int allocate(GpuAddress& address, ByteCount size) {
-    sweep_buried();
+    release_deferred();
     if (!account.reserve(size)) return Api::kOutOfMemory;
     GpuScope<Api> scope(api(), context());
     int error = scope.run([&] { return api().allocate(&address, static_cast<size_t>(size)); });
@@ -68,24 +68,12 @@ class GpuDeviceCore {
   enum class Release : uint8_t { kDevice, kPinned, kRegistered };
   /// Gives memory back, at once unless a destroyed stream might still touch it.
   void release(Release how, GpuAddress address, ByteCount size) {
-    sweep_buried();
-    {
-      std::lock_guard lock(buried_mutex_);
-      if (!buried_.empty()) {
-        deferred_.push_back({how, address, size});
-        return;
-      }
+    if (!hold->runtime().has_buried()) {
+      release_now({how, address, size});
+      return;
     }
-    release_now({how, address, size});
-  }
-
-  /// Takes over a failed stream: its queue cannot be emptied, only waited for.
-  void bury(GpuStreamHandle stream) {
-    {
-      std::lock_guard lock(buried_mutex_);
-      buried_.push_back(stream);
-    }
-    sweep_buried();
+    std::lock_guard lock(deferred_mutex_);
+    deferred_.push_back({how, address, size});
   }
 
   /// Waits until no destroyed stream has work queued; false when that takes too long, because the
@@ -95,11 +83,7 @@ class GpuDeviceCore {
     constexpr int64_t kPauseNs = 200'000;
     int64_t end_ns = RealClock::instance().now_ns() + kPatienceNs;
     for (;;) {
-      sweep_buried();
-      {
-        std::lock_guard lock(buried_mutex_);
-        if (buried_.empty()) return true;
-      }
+      if (release_deferred()) return true;
       int64_t now_ns = RealClock::instance().now_ns();
       if (now_ns >= end_ns) return false;
       sleep_until_ns(now_ns + kPauseNs);
@@ -151,24 +135,19 @@ class GpuDeviceCore {
         return;
     }
   }
-  void sweep_buried() {
+  /// Gives back what destroyed streams kept from being given back; false while they still do.
+  bool release_deferred() {
+    if (hold->runtime().has_buried()) return false;
     std::vector<Freed> freed;
     {
-      std::lock_guard lock(buried_mutex_);
-      if (buried_.empty()) return;
-      GpuScope<Api> scope(api(), context());
-      std::erase_if(buried_, [&](GpuStreamHandle stream) {
-        if (scope.run([&] { return api().query_stream(stream); }) == Api::kNotReady) return false;
-        static_cast<void>(scope.run([&] { return api().destroy_stream(stream); }));
-        return true;
-      });
-      if (buried_.empty()) freed.swap(deferred_);
+      std::lock_guard lock(deferred_mutex_);
+      freed.swap(deferred_);
     }
     for (const Freed& one : freed) release_now(one);
+    return true;
   }
 
-  std::mutex buried_mutex_;
-  std::vector<GpuStreamHandle> buried_;
+  std::mutex deferred_mutex_;
   std::vector<Freed> deferred_;
 };
 

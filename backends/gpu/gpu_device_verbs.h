@@ -103,7 +103,7 @@ Result<std::unique_ptr<Executable>> GpuDevice<Api>::do_load_executable(
     return not_found(fmt::format("'{}' holds no device code; the {} backend loads it from bytes",
                                  image.name, info().backend));
   }
-  auto executable = std::make_unique<GpuExecutable<Api>>(core_.api(), core_.context(),
+  auto executable = std::make_unique<GpuExecutable<Api>>(id(), core_.api(), core_.context(),
                                                          [this] { return core_.drain_buried(); });
   int error = executable->load(image.bytes.data());
   if (error != Api::kSuccess) return report(error, "load module");

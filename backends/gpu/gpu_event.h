@@ -31,12 +31,18 @@ class GpuEvent final : public Event {
   }
 
  private:
+  // No site here: streams ask too, and name the operation.
   Result<bool> do_query() const override { return mark()->has_passed(); }
   Status do_synchronize() const override {
     GpuMarkRef latest = mark();
     return wait_for_mark(*latest.get());
   }
   Result<int64_t> do_timestamp_ns() const override {
+    Result<int64_t> time_ns = timestamp();
+    if (time_ns.is_ok()) return time_ns;
+    return time_ns.status().with_site(FailureSite{device().id(), "", "event timestamp", "", 0});
+  }
+  Result<int64_t> timestamp() const {
     if (clock_ == nullptr) {
       return failed_precondition("the event was created without timing; set EventOptions::timing");
     }

@@ -44,10 +44,14 @@ class GpuKernel final : public Kernel {
 template <typename Api>
 class GpuExecutable final : public Executable {
  public:
-  /// `before_unload` waits for work that its caller could not; false: the code must stay.
-  GpuExecutable(const Api& api, GpuContextHandle context,
+  /// `device` names the place in messages; `before_unload` waits for work that its caller could
+  /// not; false: the code must stay.
+  GpuExecutable(std::string device, const Api& api, GpuContextHandle context,
                 std::function<bool()> before_unload = nullptr)
-      : api_(api), context_(context), before_unload_(std::move(before_unload)) {}
+      : device_(std::move(device)),
+        api_(api),
+        context_(context),
+        before_unload_(std::move(before_unload)) {}
   ~GpuExecutable() override {
     if (module_ == nullptr) return;
     if (before_unload_ != nullptr && !before_unload_()) return;
@@ -79,15 +83,17 @@ class GpuExecutable final : public Executable {
     GpuScope<Api> scope(api_, context_);
     int error = scope.run([&] { return api_.get_function(&handle, module_, text.c_str()); });
     if (error != Api::kSuccess) {
+      const FailureSite site{device_, "", "find kernel", text, 0};
       Status status = gpu_status(api_, error, "get function");
-      if (status.code() != StatusCode::kNotFound) return status;
-      return not_found(fmt::format("no kernel '{}' in this executable", name));
+      if (status.code() != StatusCode::kNotFound) return status.with_site(site);
+      return not_found(fmt::format("no kernel '{}' in this executable", name)).with_site(site);
     }
     auto kernel = std::make_unique<GpuKernel<Api>>(text, handle, context_);
     return kernels_.emplace(std::move(text), std::move(kernel)).first->second.get();
   }
 
  private:
+  const std::string device_;
   const Api& api_;
   const GpuContextHandle context_;
   const std::function<bool()> before_unload_;

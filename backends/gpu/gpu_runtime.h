@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/gpu/gpu_context.h"
 #include "core/bytes.h"
@@ -42,6 +43,24 @@ class GpuRuntime {
     registered_.erase(found);
   }
 
+  /// Takes over a failed stream: its queue cannot be emptied, only waited for.
+  void bury(GpuContextHandle context, GpuStreamHandle stream) {
+    std::lock_guard lock(buried_mutex_);
+    buried_.push_back({context, stream});
+  }
+  /// Whether a stream taken over, of any device, might still touch memory; lets go of the others.
+  bool has_buried() {
+    std::lock_guard lock(buried_mutex_);
+    std::erase_if(buried_, [this](const Buried& one) {
+      GpuScope<Api> scope(api_, one.context);
+      int error = scope.run([&] { return api_.query_stream(one.stream); });
+      if (error == Api::kNotReady) return false;
+      static_cast<void>(scope.run([&] { return api_.destroy_stream(one.stream); }));
+      return true;
+    });
+    return !buried_.empty();
+  }
+
   /// An id that no living device has: `wanted`, or with a number behind it.
   std::string take_id(const std::string& wanted) {
     std::lock_guard lock(mutex_);
@@ -56,10 +75,17 @@ class GpuRuntime {
   }
 
  private:
+  struct Buried {
+    GpuContextHandle context;
+    GpuStreamHandle stream;
+  };
+
   const Api api_;
   std::mutex mutex_;
   std::map<std::pair<std::byte*, ByteCount>, int> registered_;
   std::set<std::string> ids_;
+  std::mutex buried_mutex_;
+  std::vector<Buried> buried_;
 };
 
 }  // namespace stagecoach

@@ -69,10 +69,10 @@ class GpuStream final : public Stream, private GpuProbe {
   uint64_t* const error_words_;
   const std::shared_ptr<GpuStreamCell> cell_;
   GpuWorkspace<Api> workspace_;
-  std::mutex tail_mutex_;  // guards the two below
+  mutable std::mutex tail_mutex_;  // guards the two below
   GpuStreamTotals queued_;
   uint64_t queued_sequence_ = 0;
-  mutable std::atomic<int64_t> probed_ns_{0};
+  mutable std::atomic<int64_t> probed_ns_{RealClock::instance().now_ns()};
 };
 
 }  // namespace stagecoach

@@ -137,6 +137,11 @@ GpuStreamTotals GpuStreamCell::finished() const {
   return finished_;
 }
 
+uint64_t GpuStreamCell::finished_sequence() const {
+  std::lock_guard lock(progress_mutex_);
+  return finished_sequence_;
+}
+
 int64_t GpuStreamCell::monotonic(uint64_t sequence, int64_t time_ns) {
   std::lock_guard lock(progress_mutex_);
   if (sequence < latest_sequence_) return std::min(time_ns, latest_ns_);

@@ -100,6 +100,8 @@ class GpuStreamCell {
 
   void note_finished(uint64_t sequence, const GpuStreamTotals& totals);
   GpuStreamTotals finished() const;
+  /// The last operation known to have finished.
+  uint64_t finished_sequence() const;
   /// `time_ns` of the mark at `sequence`, raised where a clock correction would let time go back
   /// along the stream.
   int64_t monotonic(uint64_t sequence, int64_t time_ns);

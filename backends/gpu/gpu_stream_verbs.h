@@ -53,7 +53,7 @@ GpuStream<Api>::~GpuStream() {
   if (do_is_idle()) {
     static_cast<void>(drive("destroy stream", [&] { return core_.api().destroy_stream(handle_); }));
   } else {
-    core_.bury(handle_);
+    core_.hold->runtime().bury(core_.context(), handle_);
   }
   core_.release(GpuDeviceCore<Api>::Release::kPinned, reinterpret_cast<uintptr_t>(error_words_),
                 kErrorWordsBytes);
@@ -125,7 +125,11 @@ Status GpuStream<Api>::do_failure() const {
   GpuScope<Api> scope(core_.api(), core_.context());
   int error = scope.run([&] { return core_.api().query_stream(handle_); });
   if (error == Api::kSuccess || error == Api::kNotReady) return Status::ok();
-  return gpu_status(core_.api(), error, "query stream");
+  Status failure = gpu_status(core_.api(), error, "query stream");
+  std::lock_guard lock(tail_mutex_);
+  // Stream names the oldest operation not known to be done; where there is none, this was the verb.
+  if (queued_sequence_ > cell_->finished_sequence()) return failure;
+  return failure.with_site(FailureSite{device().id(), name(), "probe", "", queued_sequence_});
 }
 
 template <typename Api>

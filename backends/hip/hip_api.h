@@ -80,7 +80,9 @@ class HipApi {
     *context = context_of(device);
     return error;
   }
-  int set_current(GpuContextHandle context) const { return f_.hipSetDevice(device_of(context)); }
+  int set_current(GpuContextHandle context) const {
+    return context == nullptr ? kSuccess : f_.hipSetDevice(device_of(context));
+  }
   int enable_peer(GpuContextHandle peer) const {
     return f_.hipDeviceEnablePeerAccess(device_of(peer), 0);
   }

@@ -1,6 +1,8 @@
 // Faults of the driver: whichever function fails, whoever is concerned gets a status that says
 // where, nobody waits for ever, and everything can be closed.
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "core/clock.h"
 #include "tests/backends/gpu_rig.h"
@@ -65,13 +67,14 @@ class GpuFault : public GpuRig {
   }
 };
 
-/// Functions that only give things back: nothing is left to fail.
+/// Functions that only give things back, and the question which context is current: nothing is left
+/// to fail.
 bool gives_back(FakeGpuFunction function) {
   static const std::set<FakeGpuFunction> kThose = {
       FakeGpuFunction::release_context, FakeGpuFunction::free,
       FakeGpuFunction::free_host,       FakeGpuFunction::unregister_host,
       FakeGpuFunction::destroy_stream,  FakeGpuFunction::destroy_event,
-      FakeGpuFunction::unload_module};
+      FakeGpuFunction::unload_module,   FakeGpuFunction::get_current};
   return kThose.count(function) != 0;
 }
 
@@ -199,8 +202,9 @@ TEST_F(GpuFault, AStreamBehindALostCardIsWoken) {
   auto source = new_stream("source");
   auto waiter = new_stream("waiter", 1);
   auto event = device().create_event().value();
-  ASSERT_TRUE(source->launch(hold_request(20'000'000)).is_ok());
-  BufferHandle host = pinned_buffer(64);
+  ASSERT_TRUE(source->launch(hold_request(100'000'000)).is_ok());
+  // The first kernel is running by then; the second fails.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   driver().fail_next_kernel(FakeGpuError::kLaunchFailed);
   ASSERT_TRUE(source->launch(hold_request(0)).is_ok());
   ASSERT_TRUE(source->record(*event).is_ok());
@@ -265,6 +269,8 @@ TEST_F(GpuFault, ABadIdIsDataLossOfItsStreamAlone) {
   request.table = {table->view(), DType::kF32, Shape{2, 2}};
   request.sequence = 1;
   request.label = "bad id";
+  // Held, so that nothing has been reported when the other stream begins to wait.
+  ASSERT_TRUE(stream->launch(hold_request(50'000'000)).is_ok());
   ASSERT_TRUE(device().ops().embedding_forward(*stream, request).is_ok());
   ASSERT_TRUE(stream->fill({out->view(), 0, 4, "behind"}).is_ok());
   ASSERT_TRUE(other->wait(stream->last_submitted()).is_ok());
@@ -274,7 +280,7 @@ TEST_F(GpuFault, ABadIdIsDataLossOfItsStreamAlone) {
   EXPECT_EQ(status.site().stream, "compute");
   EXPECT_EQ(status.site().verb, "embedding_forward");
   EXPECT_EQ(status.site().label, "bad id");
-  EXPECT_EQ(status.site().sequence, 3u);
+  EXPECT_EQ(status.site().sequence, 4u);
   EXPECT_EQ(other->synchronize().code(), StatusCode::kDataLoss) << "who waited for it, too";
   auto fresh = new_stream("fresh");
   ASSERT_TRUE(fresh->fill({out->view(), 0, 4, "go on"}).is_ok());

@@ -119,6 +119,7 @@ TEST_F(GpuDevices, NothingIsLeftBehind) {
     ASSERT_TRUE(stream->copy({memory->view(), first.value()->view(), "up"}).is_ok());
     ASSERT_TRUE(stream->record(*event).is_ok());
     memory.reset();
+    ASSERT_TRUE(stream->synchronize().is_ok());  // `mine` goes before the stream
   }
   close();
   EXPECT_EQ(driver().leaks(), "");
@@ -128,7 +129,7 @@ TEST_F(GpuDevices, NothingIsLeftBehind) {
 TEST_F(GpuDevices, RecycledHandlesMeanTheNewStream) {
   open("0");
   auto event = device().create_event().value();
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 5; ++round) {
     auto old_stream = new_stream("old");
     BufferHandle memory = device_buffer(64);
     ASSERT_TRUE(old_stream->fill({memory->view(), 1, 4, "old"}).is_ok());
@@ -136,7 +137,7 @@ TEST_F(GpuDevices, RecycledHandlesMeanTheNewStream) {
     Timepoint old_point = old_stream->last_submitted();
     old_stream.reset();
     auto fresh = new_stream("fresh");
-    ASSERT_TRUE(fresh->launch(hold_request(2'000'000)).is_ok());
+    ASSERT_TRUE(fresh->launch(hold_request(20'000'000)).is_ok());
     auto passed = event->query();
     ASSERT_TRUE(passed.is_ok());
     EXPECT_TRUE(passed.value());

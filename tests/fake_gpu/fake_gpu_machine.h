@@ -45,6 +45,8 @@ class FakeGpuMachine {
   FakeGpuDriver& driver() { return driver_; }
   OracleKernelTable& table() { return *table_; }
   Backend& backend() { return *backend_; }
+  /// Another backend on this machine, for a registry.
+  std::unique_ptr<Backend> make_backend() { return make_fake_gpu_backend(driver_, table_); }
   /// Opens "fake_gpu:WHICH".
   Result<std::vector<std::unique_ptr<Device>>> open(const std::string& which);
   /// An image that holds the test kernels.
