@@ -40,6 +40,9 @@ int64_t matmul_blocks(const MatmulPart& part);
 /// The two values by which kernels know a random stream, and what dropout compares words with.
 void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
 
+/// Reports the first of `ids` outside [least, limit).
+void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t least, int64_t limit);
+
 // Each appends the launches of its kinds; plan_op calls the one that serves the call's.
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_norm(const OpCall& call, GpuLaunchBuilder& builder);

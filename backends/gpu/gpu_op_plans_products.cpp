@@ -86,8 +86,7 @@ class CrossEntropyPlan {
 
   Status plan() {
     STAGECOACH_RETURN_IF_ERROR(check_blocks(logits_part()));
-    builder_.launch_elements("check_labels", rows_).tensor(call_.inputs[2]).integer(rows_);
-    builder_.integer(vocabulary_).error_word();
+    add_id_check(builder_, call_.inputs[2], -1, vocabulary_);
     add_logits();
     if (call_.kind == OpKind::kLinearCrossEntropyForward) {
       add_losses();

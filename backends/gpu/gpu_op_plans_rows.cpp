@@ -62,6 +62,11 @@ void plan_norm_forward(const OpCall& call, GpuLaunchBuilder& builder) {
 
 }  // namespace
 
+void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t least, int64_t limit) {
+  builder.launch("check_rows", 1, 1, kThreads);
+  builder.tensor(ids).integer(ids.shape[0]).integer(least).integer(limit).error_word();
+}
+
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder) {
   static constexpr StorageKernels kForward = STAGECOACH_STORAGE_KERNELS("embedding_forward");
   static constexpr StorageKernels kBackward = STAGECOACH_STORAGE_KERNELS("embedding_backward");
@@ -71,10 +76,11 @@ void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder) {
   constexpr int64_t kBuckets = 1024;
   if (call.kind == OpKind::kEmbeddingForward) {
     const TensorView& out = call.outputs[0];
+    add_id_check(builder, call.inputs[0], 0, call.inputs[1].shape[0]);
     builder.launch_walking(kForward.of(out.dtype), out.shape[0]);
     builder.tensor(out).tensor(call.inputs[0]).tensor(call.inputs[1]).tensor(call.inputs[2]);
     builder.integer(out.shape[0]).integer(out.shape[1]).integer(call.inputs[1].shape[0]);
-    builder.integer(call.sequence).error_word();
+    builder.integer(call.sequence);
     return;
   }
   const TensorView& out_grad = call.inputs[0];
@@ -85,10 +91,11 @@ void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder) {
   if (!table_grad.is_none()) {
     int64_t vocabulary = table_grad.shape[0];
     int64_t bucket = tiles_of(vocabulary, kBuckets);
+    add_id_check(builder, call.inputs[1], 0, vocabulary);
     builder.launch(kBackward.of(out_grad.dtype), tiles_of(vocabulary, bucket),
                    tiles_of(columns, kColumnsOfBlock), kThreads);
     builder.tensor(table_grad).tensor(out_grad).tensor(call.inputs[1]).integer(rows);
-    builder.integer(columns).integer(vocabulary).integer(bucket).error_word();
+    builder.integer(columns).integer(vocabulary).integer(bucket);
   }
   if (!positions_grad.is_none()) {
     builder.launch_elements(kPositions.of(out_grad.dtype), call.sequence * columns);

@@ -82,7 +82,7 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(loss, logit_grads),
       STAGECOACH_KERNELS(loss, squared_error_forward),
       STAGECOACH_KERNEL(loss, cross_entropy_rows),
-      STAGECOACH_KERNEL(loss, check_labels),
+      STAGECOACH_KERNEL(embedding, check_rows),
       STAGECOACH_KERNELS(optimizer, adamw),
       STAGECOACH_KERNELS(matmul, matmul_nn),
       STAGECOACH_KERNELS(matmul, matmul_nt),

@@ -55,6 +55,24 @@ TEST_P(EmulatedOpsTest, ComparisonSeesErrors) {
   EXPECT_EQ(kinds.size(), static_cast<size_t>(kOpKindCount));
 }
 
+TEST_P(EmulatedOpsTest, IdsOutsideTheVocabularyAreReportedByTheirFirstRow) {
+  auto emulated = emulated_machine();
+  CaseMaker maker(2);
+  int reported = 0;
+  for (const auto& make : op_cases(GetParam(), false)) {
+    OpCase test = make(maker);
+    for (HostTensor& input : test.inputs) {
+      if (input.is_none() || input.dtype != DType::kI32 || input.shape[0] < 40) continue;
+      for (size_t row : {size_t{31}, size_t{20}}) input.bytes[4 * row + 3] = std::byte{0x7f};
+      Result<OpOutputs> result = emulated->run(test);
+      ASSERT_FALSE(result.is_ok());
+      EXPECT_EQ(result.status().message(), "row 20");
+      ++reported;
+    }
+  }
+  EXPECT_GE(reported, 5);
+}
+
 INSTANTIATE_TEST_SUITE_P(Storage, EmulatedOpsTest,
                          testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& param) { return std::string(dtype_name(param.param)); });

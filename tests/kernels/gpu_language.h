@@ -65,6 +65,3 @@ inline int64_t device_time_ns() {
   static int64_t time = 0;
   return time += 1000;
 }
-inline void atomicMin(unsigned long long* target, unsigned long long value) {
-  if (value < *target) *target = value;
-}

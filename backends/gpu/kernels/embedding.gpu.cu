@@ -9,23 +9,13 @@ constexpr int kListRows = 512;
 constexpr int kThreads = 256;
 constexpr int kThreadColumns = 4;
 
-/// The first row in error wins.
-__device__ inline void report_row(uint64_t* error, int64_t row) {
-  if (error == nullptr) return;
-  atomicMin(reinterpret_cast<unsigned long long*>(error), static_cast<unsigned long long>(row));
-}
-
 template <typename T>
 __device__ inline void gather(T* out, const int32_t* ids, const T* table, const T* positions,
-                              int64_t rows, int64_t columns, int64_t vocabulary, int64_t sequence,
-                              uint64_t* error) {
+                              int64_t rows, int64_t columns, int64_t vocabulary, int64_t sequence) {
   bool wide = columns % kPack == 0 && all_aligned(out, table, positions);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     int64_t id = ids[row];
-    if (id < 0 || id >= vocabulary) {
-      if (threadIdx.x == 0) report_row(error, row);
-      continue;
-    }
+    if (id < 0 || id >= vocabulary) continue;  // check_rows reports it
     for_packs(columns, wide, threadIdx.x, blockDim.x, [&](auto width, int64_t first) {
       constexpr int kWidth = decltype(width)::value;
       float values[kWidth];
@@ -132,19 +122,14 @@ __device__ inline void add_listed(RowList& list, float* table_grad, const T* out
 template <typename T>
 __device__ inline void scatter_rows(float* table_grad, const T* out_grad, const int32_t* ids,
                                     int64_t rows, int64_t columns, int64_t vocabulary,
-                                    int64_t bucket, uint64_t* error) {
+                                    int64_t bucket) {
   __shared__ RowList list;
   int64_t low = static_cast<int64_t>(blockIdx.x) * bucket;
   int64_t high = low + bucket < vocabulary ? low + bucket : vocabulary;
   int64_t first_column = static_cast<int64_t>(blockIdx.y) * kThreads * kThreadColumns + threadIdx.x;
-  bool checks = blockIdx.x == 0 && blockIdx.y == 0;
   if (threadIdx.x == 0) list.count = 0;
   __syncthreads();
   for (int64_t first = 0; first < rows; first += kThreads) {
-    int64_t row = first + threadIdx.x;
-    if (checks && row < rows && (ids[row] < 0 || ids[row] >= vocabulary)) {
-      report_row(error, row);
-    }
     append_rows(list, ids, rows, first, low, high);
     if (list.count > kListRows - kThreads) {
       add_listed(list, table_grad, out_grad, columns, first_column);
@@ -166,16 +151,34 @@ __device__ inline void add_positions(float* positions_grad, const T* out_grad, i
   });
 }
 
+/// Leaves in `error` (page-locked host memory, null: nothing is wanted) the first row whose id is
+/// outside [least, limit). One block, and one thread that writes: links to the host have no
+/// atomics.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    check_rows(const int32_t* ids, int64_t rows, int64_t least, int64_t limit, uint64_t* error) {
+  constexpr uint64_t kNone = ~0ull;
+  __shared__ uint64_t found[kThreads];
+  uint64_t mine = kNone;
+  for (int64_t row = threadIdx.x; row < rows && mine == kNone; row += kThreads) {
+    if (ids[row] < least || ids[row] >= limit) mine = static_cast<uint64_t>(row);
+  }
+  found[threadIdx.x] = mine;
+  __syncthreads();
+  if (threadIdx.x != 0 || error == nullptr) return;
+  for (int i = 1; i < kThreads; ++i) mine = found[i] < mine ? found[i] : mine;
+  if (mine < *error) *error = mine;
+}
+
 #define STAGECOACH_EMBEDDING(T, NAME)                                                              \
   extern "C" __global__ void embedding_forward_##NAME(                                             \
       T* out, const int32_t* ids, const T* table, const T* positions, int64_t rows,                \
-      int64_t columns, int64_t vocabulary, int64_t sequence, uint64_t* error) {                    \
-    gather(out, ids, table, positions, rows, columns, vocabulary, sequence, error);                \
+      int64_t columns, int64_t vocabulary, int64_t sequence) {                                     \
+    gather(out, ids, table, positions, rows, columns, vocabulary, sequence);                       \
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(kThreads) embedding_backward_##NAME(                \
       float* table_grad, const T* out_grad, const int32_t* ids, int64_t rows, int64_t columns,     \
-      int64_t vocabulary, int64_t bucket, uint64_t* error) {                                       \
-    scatter_rows(table_grad, out_grad, ids, rows, columns, vocabulary, bucket, error);             \
+      int64_t vocabulary, int64_t bucket) {                                                        \
+    scatter_rows(table_grad, out_grad, ids, rows, columns, vocabulary, bucket);                    \
   }                                                                                                \
   extern "C" __global__ void positions_backward_##NAME(                                            \
       float* positions_grad, const T* out_grad, int64_t rows, int64_t columns, int64_t sequence) { \

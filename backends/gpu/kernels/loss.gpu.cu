@@ -80,15 +80,6 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-/// Reports labels outside [-1, vocabulary) as embedding.gpu.cu does ids.
-extern "C" __global__ void check_labels(const int32_t* labels, int64_t rows, int64_t vocabulary,
-                                        uint64_t* error) {
-  for_grid_packs(rows, false, [&](auto, int64_t row) {
-    if (error == nullptr || (labels[row] >= kIgnored && labels[row] < vocabulary)) return;
-    atomicMin(reinterpret_cast<unsigned long long*>(error), static_cast<unsigned long long>(row));
-  });
-}
-
 #define STAGECOACH_LOSS(T, NAME)                                                              \
   extern "C" __global__ void logit_grads_##NAME(                                              \
       T* grad, const float* logits, const int32_t* labels, const float* lse, int64_t rows,    \
