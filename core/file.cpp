@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace stagecoach {
 
@@ -27,6 +29,7 @@ Status system_failure(std::string_view action, const std::string& path, int erro
       return not_found(std::move(message));
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -34,6 +37,12 @@ Status system_failure(std::string_view action, const std::string& path, int erro
     default:
       return io_error(std::move(message));
   }
+}
+
+/// Devices and pipes may never end, so nothing but files is read.
+Status not_a_file(const std::string& path, mode_t mode) {
+  return io_error(fmt::format("cannot read '{}': it is a {}, not a file; name a file", path,
+                              S_ISDIR(mode) ? "folder" : "device or pipe"));
 }
 
 /// An open file descriptor that closes itself.
@@ -79,14 +88,41 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter.fetch_add(1));
 }
 
+/// Whether `name` is one that `temporary_name` makes: "….<process>.<counter>.tmp".
+bool is_temporary_name(std::string_view name) {
+  constexpr std::string_view kSuffix = ".tmp";
+  if (!name.ends_with(kSuffix)) return false;
+  name.remove_suffix(kSuffix.size());
+  for (int part = 0; part < 2; ++part) {
+    size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return false;
+    if (name.find_first_not_of("0123456789", dot + 1) != std::string_view::npos) return false;
+    name = name.substr(0, dot);
+  }
+  return true;
+}
+
 }  // namespace
 
+void remove_unfinished_files(const std::string& folder) {
+  std::vector<std::filesystem::path> condemned;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (is_temporary_name(it->path().filename().string())) condemned.push_back(it->path());
+  }
+  for (const std::filesystem::path& path : condemned) std::filesystem::remove(path, error);
+}
+
 Result<std::string> read_file(const std::string& path) {
-  Descriptor file(open_retrying(path, O_RDONLY));
+  // A pipe would block in open, before it can be refused.
+  Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
   if (file.get() < 0) return system_failure("read", path, errno);
   std::string content;
   struct stat info = {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) {
+  if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
+  if (!S_ISREG(info.st_mode)) return not_a_file(path, info.st_mode);
+  if (info.st_size > 0) {
     content.reserve(static_cast<size_t>(info.st_size));
   }
   // Read to the end rather than to st_size: files in /proc say zero.
@@ -191,13 +227,39 @@ Status FileWriter::finish() {
   return Status::ok();
 }
 
+Result<FolderLock> FolderLock::acquire(const std::string& path) {
+  int descriptor = open_retrying(path, O_RDONLY | O_DIRECTORY);
+  if (descriptor < 0) return system_failure("open folder", path, errno);
+  FolderLock lock(descriptor);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno == EWOULDBLOCK) {
+    return failed_precondition(
+        fmt::format("another run is writing to '{}'; wait for it, or name another folder", path));
+  }
+  // Some network file systems have no locks; that is no reason not to train.
+  return lock;
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  Descriptor file(open_retrying(path, O_RDONLY));
+  // A pipe would block in open, before it can be refused.
+  Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
   if (file.get() < 0) return system_failure("read", path, errno);
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
-    return invalid_argument(fmt::format("'{}' is not a regular file", path));
+    return not_a_file(path, info.st_mode);
   }
   if (info.st_size == 0) return MappedFile(nullptr, 0);  // an empty mapping is refused by mmap
   void* data =

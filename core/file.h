@@ -9,12 +9,16 @@
 
 namespace stagecoach {
 
-/// Whole file as text. The error names the file and the system's reason.
+/// Whole file as text. The error names the file and the system's reason; devices and pipes, which
+/// may never end, are refused.
 Result<std::string> read_file(const std::string& path);
 
 /// Writes `content` to `path` so that after a crash the file holds either the old or the new
 /// content: temporary file beside it, fsync, rename, fsync of the folder.
 Status write_file_atomically(const std::string& path, std::string_view content);
+
+/// Deletes what `write_file_atomically` left in `folder` when its process was killed half-way.
+void remove_unfinished_files(const std::string& folder);
 
 /// Creates `path` and missing parents.
 Status make_folders(const std::string& path);
@@ -45,6 +49,20 @@ class FileWriter {
   FileWriter(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
   int descriptor_ = -1;
   std::string path_;
+};
+
+/// Keeps other processes that ask for it out of a folder, for as long as it lives; leaves no file.
+class FolderLock {
+ public:
+  /// A failed precondition when another process holds it.
+  static Result<FolderLock> acquire(const std::string& path);
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  ~FolderLock();
+
+ private:
+  explicit FolderLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_ = -1;
 };
 
 /// A read-only mapping of a file.

@@ -121,6 +121,8 @@ Status Device::synchronize() {
 }
 
 void Device::collect_retired() {
+  // Buffers go back to the device they belong to, whoever decorates it.
+  if (&root() != this) return root().collect_retired();
   std::lock_guard collecting(collect_mutex_);
   std::vector<Buffer*> candidates;
   {

@@ -249,11 +249,31 @@ int refuse_command(const std::string& name, const std::vector<Command>& commands
                 kExitUsage);
 }
 
+/// Refuses for people and, where asked for, as the one JSON object on stdout.
+int refuse_also_as_json(bool json, const std::string& who, const std::string& message, int code) {
+  if (json) {
+    Json object = Json::object();
+    object["error"] = message;
+    object["exit_code"] = code;
+    print_out(object.dump() + "\n");
+  }
+  return refuse(who, message, code);
+}
+
+bool asks_for_json(const std::vector<std::string>& arguments) {
+  return std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+}
+
 int run_command(const Command& command, const std::vector<std::string>& arguments,
                 CommandContext context) {
   std::string who = "stagecoach " + command.name;
+  // train prints lines of metrics, and its refusals are none.
+  bool answers_in_json = command.name != "train";
+  bool asked = context.json || asks_for_json(arguments);
   std::string problem = parse_options(command, arguments, &context.json);
-  if (!problem.empty()) return refuse(who, problem, kExitUsage);
+  if (!problem.empty()) {
+    return refuse_also_as_json(asked && answers_in_json, who, problem, kExitUsage);
+  }
   Result<int> outcome = command.run(context);
   if (outcome.is_ok()) return outcome.value();
   Status status = outcome.status();
@@ -261,13 +281,7 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   // Where a device failed is worth a line of its own form; a refusal says everything itself.
   bool has_site = !status.site().device.empty() || !status.site().verb.empty();
   std::string message = has_site ? status.to_string() : status.message();
-  if (context.json && command.name != "train") {
-    Json json = Json::object();
-    json["error"] = message;
-    json["exit_code"] = code;
-    print_out(json.dump() + "\n");
-  }
-  return refuse(who, message, code);
+  return refuse_also_as_json(context.json && answers_in_json, who, message, code);
 }
 
 std::optional<int> answer_general_option(const std::vector<std::string>& arguments,
@@ -279,7 +293,7 @@ std::optional<int> answer_general_option(const std::vector<std::string>& argumen
     return kExitUsage;
   }
   const std::string& first = arguments.front();
-  bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  bool json = asks_for_json(arguments);
   std::string text;
   if (first == "--help" || first == "-h") text = general_help(commands, missing);
   if (first == "--help-environment") text = environment_help();

@@ -1,8 +1,29 @@
+#include <csignal>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "backends/register_backends.h"
 #include "tools/command.h"
 
+namespace {
+
+/// Files opened later must not land on the numbers of closed standard streams, where the progress
+/// of a run would be written into them.
+void open_standard_streams() {
+  int descriptor = 0;
+  do {
+    descriptor = ::open("/dev/null", O_RDWR);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+}  // namespace
+
 int main(int argument_count, char** arguments) {
   using namespace stagecoach;
+  open_standard_streams();
+  // A file size limit is an error of the write that meets it, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::vector<Command> commands;
   commands.push_back(make_devices_command());
   commands.push_back(make_train_command());

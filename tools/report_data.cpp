@@ -1,6 +1,7 @@
 #include "tools/report_data.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 #include <functional>
@@ -114,6 +115,7 @@ struct TraceContent {
   std::map<int64_t, std::string> processes;
   std::map<int64_t, std::pair<int64_t, std::string>> threads;  ///< id -> process, name
   std::vector<Slice> slices;
+  int64_t dropped = 0;  ///< slices that the recorder had no room for
 };
 
 void add_event(const Json& event, TraceContent& content) {
@@ -141,11 +143,23 @@ void add_event(const Json& event, TraceContent& content) {
   content.slices.push_back(std::move(slice));
 }
 
+/// The count that the first line of a trace carries.
+int64_t dropped_slices(std::string_view first_line) {
+  constexpr std::string_view kKey = "\"dropped_slices\":";
+  size_t at = first_line.find(kKey);
+  int64_t count = 0;
+  if (at == std::string_view::npos) return count;
+  first_line.remove_prefix(at + kKey.size());
+  std::from_chars(first_line.data(), first_line.data() + first_line.size(), count);
+  return count;
+}
+
 /// A trace holds one event a line; reading them one by one takes a tenth of the memory.
 Result<TraceContent> read_trace(const std::string& path) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
   TraceContent content;
   STAGECOACH_RETURN_IF_ERROR(for_each_line(text, [&](std::string_view line, int64_t number) {
+    if (number == 1) content.dropped = dropped_slices(line);
     if (line.ends_with(',')) line.remove_suffix(1);
     bool is_event = line.starts_with('{') && line.ends_with('}') && number > 1;
     if (!is_event) return Status::ok();
@@ -238,6 +252,7 @@ Status add_trace(const std::string& path, Json& data) {
   Json trace = Json::object();
   trace["tracks"] = std::move(tracks);
   trace["shown"] = static_cast<int64_t>(rows.items().size());
+  trace["dropped"] = content.dropped;
   trace["limit"] = kMaxReportSlices;
   trace["total"] = static_cast<int64_t>(content.slices.size());
   // Slices count iterations from 0, people and metrics from 1.

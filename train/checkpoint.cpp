@@ -10,6 +10,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "core/digest.h"
 #include "core/file.h"
 #include "model/gpt2_weights.h"
 #include "model/safetensors.h"
@@ -23,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kFormatVersion = 1;
 constexpr std::string_view kFolderPrefix = "checkpoint-";
 constexpr std::string_view kUnfinishedPrefix = ".checkpoint-";
+/// Random numbers are keyed by 32 bits of it.
+constexpr int64_t kMaxIteration = int64_t{1} << 31;
 constexpr std::string_view kUnfinishedSuffix = ".tmp";
 constexpr const char* kLink = "checkpoint";
 constexpr const char* kStateFile = "trainer_state.json";
@@ -73,6 +76,7 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   json["loss_last"] = record.loss_last;
   json["data_digest"] = record.data_digest;
   json["weights_sha256"] = record.weights_sha256;
+  json["moments_sha256"] = record.moments_sha256;
   json["config"] = record.config;
   json["model"] = record.model;
   for (const char* file : kListedFiles) {
@@ -97,8 +101,8 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   bool complete =
       has(json, "format_version", &Json::is_integer) && has(json, "iteration", &Json::is_integer) &&
       has(json, "data_digest", &Json::is_string) && has(json, "weights_sha256", &Json::is_string) &&
-      has(json, "config", &Json::is_object) && has(json, "model", &Json::is_object) &&
-      has(json, "files", &Json::is_object);
+      has(json, "moments_sha256", &Json::is_string) && has(json, "config", &Json::is_object) &&
+      has(json, "model", &Json::is_object) && has(json, "files", &Json::is_object);
   if (!complete) return data_loss(fmt::format("{}: keys are missing", path));
   if (json.find("format_version")->as_integer() != kFormatVersion) {
     return unimplemented(fmt::format("{}: format_version is {}; this version reads {}", path,
@@ -114,10 +118,20 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   CheckpointRecord record;
   record.iteration = json.find("iteration")->as_integer();
+  // The data position follows from it, so a wrong number would train on the wrong text unnoticed.
+  std::optional<int64_t> named = iteration_of(fs::path(folder).filename().string());
+  if (record.iteration < 1 || record.iteration > kMaxIteration ||
+      (named.has_value() && *named != record.iteration)) {
+    return data_loss(fmt::format("{}: iteration is {}; it must be {}", path, record.iteration,
+                                 named.has_value()
+                                     ? fmt::format("{}, as in the folder's name", *named)
+                                     : fmt::format("1 to {}", kMaxIteration)));
+  }
   record.config = *json.find("config");
   record.model = *json.find("model");
   record.data_digest = json.find("data_digest")->as_string();
   record.weights_sha256 = json.find("weights_sha256")->as_string();
+  record.moments_sha256 = json.find("moments_sha256")->as_string();
   if (has(json, "loss_first", &Json::is_number)) {
     record.loss_first = json.find("loss_first")->as_number();
   }
@@ -129,6 +143,20 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
 
 std::vector<int64_t> dimensions(const Shape& shape) {
   return {shape.dims.begin(), shape.dims.begin() + shape.rank};
+}
+
+/// sha256 of both moments of every parameter, in block order.
+std::string moments_sha256(Trainer& trainer) {
+  Sha256 digest;
+  const Network& network = trainer.network();
+  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
+    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
+      ByteCount bytes = parameter.shape.element_count() * static_cast<ByteCount>(sizeof(float));
+      digest.update(trainer.block_first_moment(block) + parameter.offset, bytes);
+      digest.update(trainer.block_second_moment(block) + parameter.offset, bytes);
+    }
+  }
+  return digest.hex();
 }
 
 Status save_moments(const std::string& folder, Trainer& trainer) {
@@ -196,6 +224,7 @@ Status write_files(const std::string& folder, const CheckpointRecord& record, Tr
   STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
   CheckpointRecord stamped = record;
   stamped.weights_sha256 = trainer.weights_sha256();
+  stamped.moments_sha256 = moments_sha256(trainer);
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
   return sync_folder(folder);
@@ -223,10 +252,16 @@ void remove_folder(const std::string& run_folder, int64_t iteration, const std::
   fs::remove_all(condemned, ignored);
 }
 
+/// Whether a run wrote `path`, whole or since damaged. Nothing else is ever deleted or replaced.
+bool is_ours(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path + "/" + kStateFile, ignored);
+}
+
 void prune(const std::string& run_folder, int64_t keep_last) {
   int64_t kept = 0;
   for (const auto& [iteration, path] : list_folders(run_folder)) {
-    if (++kept > keep_last) remove_folder(run_folder, iteration, path);
+    if (is_ours(path) && ++kept > keep_last) remove_folder(run_folder, iteration, path);
   }
 }
 
@@ -285,6 +320,10 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
   std::error_code ignored;
   if (fs::exists(folder, ignored)) {
     if (read_record(folder).is_ok()) return Status::ok();
+    if (!is_ours(folder)) {
+      return io_error(fmt::format(
+          "cannot save a checkpoint: '{}' is in the way and is not one; move it away", folder));
+    }
     remove_folder(run_folder, record.iteration, folder);
   }
   fs::remove_all(unfinished, ignored);
@@ -311,18 +350,28 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
     STAGECOACH_ASSIGN_OR_RETURN(CheckpointRecord record, read_record(folder));
     return std::optional(FoundCheckpoint{folder, std::move(record)});
   }
+  std::string damaged;
   for (const auto& [iteration, path] : list_folders(folder)) {
     Result<CheckpointRecord> record = read_record(path);
     if (record.is_ok()) return std::optional(FoundCheckpoint{path, std::move(record).value()});
     // One that is whole but of another version must not be passed over: older work would win.
     if (record.status().code() == StatusCode::kUnimplemented) return record.status();
+    if (is_ours(path)) damaged = record.status().message();
     notes->push_back(fmt::format("{} is not a whole checkpoint and is skipped: {}", path,
                                  record.status().message()));
+  }
+  // Starting over would write over what may still be rescued.
+  if (!damaged.empty()) {
+    return data_loss(fmt::format(
+        "'{}' holds checkpoints, but none is whole: {}; move them away to start over, or "
+        "set output.dir to another folder",
+        folder, damaged));
   }
   return std::optional<FoundCheckpoint>();
 }
 
 void remove_unfinished_checkpoints(const std::string& run_folder) {
+  remove_unfinished_files(run_folder);
   std::vector<fs::path> condemned;
   std::error_code error;
   for (fs::directory_iterator it(run_folder, error), end; !error && it != end;
@@ -344,12 +393,19 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   trainer.parameters_changed();
   trainer.set_iteration(checkpoint.record.iteration);
-  std::string found = trainer.weights_sha256();
-  if (found == checkpoint.record.weights_sha256) return Status::ok();
-  return data_loss(fmt::format(
-      "{}/model.safetensors: the weights' sha256 is {}, but {} says {}: the file was changed or "
-      "damaged; use an older checkpoint",
-      checkpoint.path, found, kStateFile, checkpoint.record.weights_sha256));
+  auto check = [&](const char* file, const char* what, const std::string& found,
+                   const std::string& expected) -> Status {
+    if (found == expected) return Status::ok();
+    return data_loss(
+        fmt::format("{}/{}: the sha256 of the {} is {}, but {} says {}: the file was changed or "
+                    "damaged; use an "
+                    "older checkpoint",
+                    checkpoint.path, file, what, found, kStateFile, expected));
+  };
+  STAGECOACH_RETURN_IF_ERROR(check("model.safetensors", "weights", trainer.weights_sha256(),
+                                   checkpoint.record.weights_sha256));
+  return check("optimizer.safetensors", "moments", moments_sha256(trainer),
+               checkpoint.record.moments_sha256);
 }
 
 namespace {

@@ -24,6 +24,7 @@ struct CheckpointRecord {
   Json model;             ///< the model's config.json
   std::string data_digest;
   std::string weights_sha256;
+  std::string moments_sha256;
   double loss_first = 0;
   double loss_last = 0;
 };
@@ -50,11 +51,12 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
                        Trainer& trainer, int64_t keep_last);
 
 /// The newest whole checkpoint in `folder`: a run's folder, or itself a checkpoint. Nothing when
-/// there is none. Half-written ones are skipped; `notes` receives a line for each.
+/// there is none. Damaged ones are skipped for an older whole one; `notes` receives a line for
+/// each. Data loss when there are checkpoints but none is whole.
 Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder,
                                                        std::vector<std::string>* notes);
 
-/// Deletes what interrupted saves left behind in `run_folder`.
+/// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
 /// Fills parameters, moments and iteration of `trainer`. Data loss when the weights are not those

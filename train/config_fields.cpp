@@ -14,6 +14,8 @@ namespace stagecoach::internal {
 
 namespace {
 
+/// Below it, sqrt(0) + eps is no normal fp32 number and the update of an unused parameter is 0 / 0.
+constexpr double kLeastEpsilon = 1e-30;
 constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr int64_t kMaxBatch = 1 << 20;
 constexpr int64_t kMaxSequence = 1 << 24;
@@ -372,7 +374,7 @@ void add_optimizer(std::vector<ConfigField>& fields) {
   fields.push_back(choice_field("optimizer.kind", AT(optimizer.kind), {{"adamw"}, {}, {}}));
   fields.push_back(number_field("optimizer.lr", AT(optimizer.lr), {0, 1e3, true}));
   fields.push_back(betas_field());
-  fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {0, 1, true}));
+  fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {kLeastEpsilon, 1}));
   fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));
   fields.push_back(
       choice_field("optimizer.no_decay", AT(optimizer.no_decay), {{"norms and biases"}, {}, {}}));

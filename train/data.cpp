@@ -140,6 +140,7 @@ int64_t BatchSampler::window_at(int64_t epoch, int64_t position) const {
 }
 
 void BatchSampler::fill(int64_t iteration, TokenBatch& batch) const {
+  STAGECOACH_CHECK(iteration >= 0);
   batch.sequences = sequences_;
   batch.sequence = sequence_;
   batch.inputs.resize(static_cast<size_t>(sequences_ * sequence_));

@@ -88,6 +88,7 @@ class TrainingRun {
   const LoopOptions& options_;
   Progress& progress_;
   Trainer& trainer_;
+  std::optional<FolderLock> lock_;
   std::optional<MetricsWriter> metrics_;
   TokenBatch batch_;
 
@@ -122,6 +123,7 @@ Status TrainingRun::start() {
   targets_per_iteration_ = config().train.batch * config().data.sequence;
   // From here on the output folder is written to.
   STAGECOACH_RETURN_IF_ERROR(make_folders(folder()));
+  STAGECOACH_ASSIGN_OR_RETURN(lock_, FolderLock::acquire(folder()));
   remove_unfinished_checkpoints(folder());
   std::error_code ignored;
   std::filesystem::remove(folder() + "/summary.json", ignored);

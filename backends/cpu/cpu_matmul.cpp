@@ -5,6 +5,7 @@
 #include <dnnl.hpp>
 #include <fmt/format.h>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -47,10 +48,22 @@ struct Product {
   ByteCount scratchpad_size = 0;
 };
 
-/// One thread's side of oneDNN. Threads share nothing, so nothing is locked; oneDNN itself keeps
-/// the generated code of equal primitives once for the process.
+/// Held while oneDNN makes something: its process-wide cache comes into being at first use, and
+/// that it does so safely is not to be seen from outside. Making is rare; running takes no lock.
+std::mutex& making_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+dnnl::engine make_engine() {
+  std::lock_guard lock(making_mutex());
+  return dnnl::engine(dnnl::engine::kind::cpu, 0);
+}
+
+/// One thread's side of oneDNN. Threads share nothing but what oneDNN keeps for the process: the
+/// generated code of equal primitives.
 struct ThreadState {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::engine engine = make_engine();
   dnnl::stream stream{engine};
   std::unordered_map<ProductKey, Product, ProductKeyHash> products;
 
@@ -58,6 +71,14 @@ struct ThreadState {
     // Results must not depend on a number of threads, and the task pool already uses the cores: a
     // call runs on its own thread alone. The setting is the calling thread's own in OpenMP.
     omp_set_num_threads(1);
+  }
+  ~ThreadState() { drop_products(); }
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+
+  void drop_products() {
+    std::lock_guard lock(making_mutex());
+    products.clear();
   }
 };
 
@@ -74,6 +95,7 @@ dnnl::memory::desc describe(int64_t rows, int64_t columns, dnnl::memory::data_ty
 }
 
 Product make_product(const dnnl::engine& engine, const ProductKey& key) {
+  std::lock_guard lock(making_mutex());
   using Type = dnnl::memory::data_type;
   Type type = key.bf16 ? Type::bf16 : Type::f32;
   dnnl::memory::desc a = describe(key.m, key.k, type, key.a_stride, key.a_transposed);
@@ -118,7 +140,7 @@ Product* find_product(const ProductKey& key) {
   auto found = state.products.find(key);
   if (found != state.products.end()) return &found->second;
   // Shapes of a run are few; a program that keeps inventing them starts over.
-  if (state.products.size() >= kMostProducts) state.products.clear();
+  if (state.products.size() >= kMostProducts) state.drop_products();
   try {
     return &state.products.emplace(key, make_product(state.engine, key)).first->second;
   } catch (const dnnl::error& error) {

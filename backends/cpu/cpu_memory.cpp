@@ -32,7 +32,7 @@ std::byte* CpuMemory::allocate(ByteCount size) {
     if (size > limit_bytes_ - used_bytes_) return nullptr;
     used_bytes_ += size;
   }
-  std::byte* data = allocate_aligned(size);
+  std::byte* data = allocate_host_(size);
   std::lock_guard lock(mutex_);
   if (data == nullptr) {
     used_bytes_ -= size;

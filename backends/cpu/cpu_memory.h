@@ -21,10 +21,13 @@ std::byte* allocate_aligned(ByteCount size);
 /// Thread rule: any thread.
 class CpuMemory {
  public:
+  using Allocate = std::byte* (*)(ByteCount size);
   using Deallocate = void (*)(void*);
-  /// `deallocate` is replaced by tests that look at memory as it is given back.
-  explicit CpuMemory(ByteCount limit_bytes, Deallocate deallocate = std::free)
-      : limit_bytes_(limit_bytes), deallocate_(deallocate) {}
+  /// Tests replace the functions: to look at memory as it is given back, to play a host without
+  /// any.
+  explicit CpuMemory(ByteCount limit_bytes, Allocate allocate_host = allocate_aligned,
+                     Deallocate deallocate = std::free)
+      : limit_bytes_(limit_bytes), allocate_host_(allocate_host), deallocate_(deallocate) {}
 
   /// Null when the limit or the host leaves no such piece.
   std::byte* allocate(ByteCount size);
@@ -33,6 +36,7 @@ class CpuMemory {
 
  private:
   const ByteCount limit_bytes_;
+  const Allocate allocate_host_;
   const Deallocate deallocate_;
   mutable std::mutex mutex_;
   ByteCount used_bytes_ = 0;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "backends/register_backends.h"
+#include "testing/decorated_backend.h"
+#include "testing/recording_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
 #if STAGECOACH_CUDA
 #include "backends/cuda/cuda_kernels.h"
@@ -23,6 +25,18 @@ ConformanceBackend cpu_variant(std::string name, std::string options) {
   };
   backend.test_kernels.name = "stagecoach_test_kernels";
   return backend;
+}
+
+/// The same behind a decorator that changes nothing: what holds for devices holds for those too.
+ConformanceBackend recorded(ConformanceBackend inner) {
+  auto open_inner = inner.open;
+  inner.name += "_recorded";
+  inner.open = [open_inner](int count) -> Result<std::vector<std::unique_ptr<Device>>> {
+    STAGECOACH_ASSIGN_OR_RETURN(auto devices, open_inner(count));
+    auto recorder = std::make_shared<Recorder>(std::make_shared<OperationLog>());
+    return decorate_devices(std::move(devices), std::move(recorder));
+  };
+  return inner;
 }
 
 constexpr const char* kNoAsyncFailure =
@@ -66,6 +80,7 @@ ConformanceBackend fake_gpu_variant(std::string name, int card_count, std::strin
 std::vector<ConformanceBackend> conformance_backends() {
   std::vector<ConformanceBackend> backends = {
       cpu_variant("cpu", "memory=16M"),
+      recorded(cpu_variant("cpu", "memory=16M")),
       cpu_variant("cpu_paced", "memory=16M,flops=50G,speed=0.5,h2d=4G,d2h=4G,latency=10us"),
       fake_gpu_variant("fake_gpu", 2, "all"),
       fake_gpu_variant("fake_gpu_x2", 1, "0x2"),

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -126,6 +127,43 @@ TEST(MappedFile, TakesEmptyFilesAndRefusesFolders) {
   ASSERT_TRUE(empty.is_ok());
   EXPECT_EQ(empty->size(), 0);
   EXPECT_FALSE(MappedFile::open(folder.path()).is_ok());
+}
+
+TEST(File, OnlyLeftoversOfInterruptedWritesAreRemoved) {
+  TemporaryFolder folder;
+  std::vector<std::string> leftovers = {"trace.json.4852.17.tmp", "a.1.2.tmp"};
+  std::vector<std::string> others = {"notes.tmp", "x.1.tmp", "y.1.b.tmp", ".1.2.tmp", "trace.json"};
+  for (const auto* names : {&leftovers, &others}) {
+    for (const std::string& name : *names) {
+      ASSERT_TRUE(write_file_atomically(folder.file(name), "text").is_ok());
+    }
+  }
+  remove_unfinished_files(folder.path());
+  for (const std::string& name : leftovers) EXPECT_FALSE(read_file(folder.file(name)).is_ok());
+  for (const std::string& name : others) EXPECT_TRUE(read_file(folder.file(name)).is_ok()) << name;
+}
+
+TEST(File, DevicesAndPipesAreRefusedAtOnce) {
+  TemporaryFolder folder;
+  std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    EXPECT_THAT(read_file(path).status().message(), testing::HasSubstr("device or pipe")) << path;
+    EXPECT_FALSE(MappedFile::open(path).is_ok()) << path;
+  }
+}
+
+TEST(FolderLock, HasOneHolderAtATime) {
+  TemporaryFolder folder;
+  {
+    Result<FolderLock> first = FolderLock::acquire(folder.path());
+    ASSERT_TRUE(first.is_ok());
+    Status second = FolderLock::acquire(folder.path()).status();
+    EXPECT_EQ(second.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(second.message(), testing::HasSubstr(folder.path()));
+  }
+  EXPECT_TRUE(FolderLock::acquire(folder.path()).is_ok());
+  EXPECT_EQ(file_count(folder.path()), 0u);
 }
 
 }  // namespace

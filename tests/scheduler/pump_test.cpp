@@ -64,6 +64,7 @@ TEST_F(PumpTest, NoProgressIsDeclaredAHang) {
   });
   Status status = executor.run(await_timepoint(pump, stuck));
   release = true;
+  EXPECT_TRUE(wait_until_reached(stuck).is_ok());
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("no progress for 0.1 s"));
   // Later waits fail at once, until the failure is cleared.
@@ -84,6 +85,7 @@ TEST_F(PumpTest, FailAllWakesEveryone) {
   executor.post([&] { pump.fail_all(cancelled("stopped")); });
   Status status = executor.run(await_all(executor, pump, {stuck, stuck, stuck}));
   release = true;
+  EXPECT_TRUE(wait_until_reached(stuck).is_ok());
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
 }
 

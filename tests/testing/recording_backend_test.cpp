@@ -20,6 +20,7 @@ void run_program(DecoratedRig& rig, const std::string& second_label = "product")
   ASSERT_TRUE(second->wait(first->last_submitted()).is_ok());
   ASSERT_TRUE(rig.submit("matmul", *second, second_label).is_ok());
   ASSERT_TRUE(rig.submit("fill", *second, "zero").is_ok());
+  ASSERT_TRUE(third->wait(second->last_submitted()).is_ok());  // they write the same memory
   ASSERT_TRUE(rig.submit("copy", *third, "move").is_ok());
   for (Stream* stream : {first.get(), second.get(), third.get()}) {
     ASSERT_TRUE(stream->wait_until_reached(stream->last_submitted().sequence).is_ok());

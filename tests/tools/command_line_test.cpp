@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "core/file.h"
+#include "tests/core/temporary_folder.h"
 #include "tests/tools/command_runner.h"
 
 namespace stagecoach {
@@ -71,6 +75,27 @@ TEST(CommandLine, UsageErrorsExitWithOneAndNameTheNearest) {
                  "--tokens is 'many'; it must be a whole number");
   expect_refusal({"train", "--model", "a", "--model", "b"}, "--model");
   expect_refusal({"train", "--config", "/nowhere/run.toml"}, "/nowhere/run.toml");
+}
+
+TEST(CommandLine, JsonAnswersUsageErrorsToo) {
+  for (std::vector<std::string> arguments :
+       {std::vector<std::string>{"devices", "--json", "--wrong"},
+        {"report", "--json"},
+        {"generate", "--model", "m", "--tokens", "x", "--json"}}) {
+    CommandResult result = run_command(arguments);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, testing::StartsWith("{\"error\":"));
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+  }
+}
+
+TEST(CommandLine, ClosedStreamsNeverBecomeFiles) {
+  TemporaryFolder folder;
+  std::string list = folder.file("list");
+  std::string shell = fmt::format("'{}' devices >&- 2>&-; '{}' --version >'{}' 2>&-",
+                                  STAGECOACH_COMMAND, STAGECOACH_COMMAND, list);
+  ASSERT_EQ(std::system(shell.c_str()), 0);
+  EXPECT_THAT(*read_file(list), testing::StartsWith("stagecoach"));
 }
 
 TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {

@@ -113,6 +113,27 @@ TEST_F(TrainRun, LossDoesNotCountPadding) {
   EXPECT_NEAR(number(exact, "perplexity"), std::exp(number(exact, "loss")), 1e-9);
 }
 
+TEST_F(TrainRun, DevicesThreadsAndScheduleChangeNoBit) {
+  std::string expected;
+  auto check = [&](std::vector<std::string> settings, const std::string& threads) {
+    std::string name = "out-" + std::to_string(expected.size()) + settings[0] + threads;
+    settings.insert(settings.end(),
+                    {"train.iterations=30", "output.save_every=0", "output.dir=" + name});
+    RunningCommand command(folder_.train_arguments(settings), folder_.path(),
+                           {{"STAGECOACH_THREADS", threads}});
+    CommandResult result = command.wait();
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    if (expected.empty()) expected = sha(name);
+    EXPECT_EQ(sha(name), expected) << name;
+  };
+  check({"devices.use=cpu:1"}, "2");
+  for (const char* devices : {"cpu:2", "cpu:3", "cpu:4[memory=2M,flops=1G,speed=1,0.5,2,1]"}) {
+    check({std::string("devices.use=") + devices}, "2");
+  }
+  check({"devices.use=cpu:1", "schedule.kind=single"}, "1");
+  check({"devices.use=cpu:2", "schedule.max_stage_layers=1"}, "4");
+}
+
 TEST_F(TrainRun, DryRunAndPrintConfigWriteNothing) {
   CommandResult plan = folder_.train({}, {"--dry-run", "--json"});
   ASSERT_EQ(plan.exit_code, 0) << plan.errors;

@@ -143,10 +143,58 @@ TEST_F(Checkpoint, DamagedOnesAreSkippedWithANoteThatSaysWhy) {
               HasSubstr("trainer_state.json"));
   EXPECT_THAT(note_after("trainer_state.json", "{}"), HasSubstr("keys are missing"));
   EXPECT_THAT(note_after("optimizer.safetensors", "x"), HasSubstr("holds 1 bytes of"));
+  for (const char* wrong : {"-1", "0", "3", "9000000000"}) {
+    std::string edited = state;
+    edited.replace(edited.find("\"iteration\": 2"), 14, std::string("\"iteration\": ") + wrong);
+    EXPECT_THAT(note_after("trainer_state.json", edited),
+                HasSubstr(std::string("iteration is ") + wrong + "; it must be 2"));
+  }
   fs::remove(folder_.file("checkpoint-2/model.safetensors"));
   std::vector<std::string> notes;
   EXPECT_EQ(find(&notes)->record.iteration, 1);
   EXPECT_THAT(notes.at(0), HasSubstr("model.safetensors is missing"));
+}
+
+TEST_F(Checkpoint, DamageToTheOnlyOneIsRefused) {
+  std::unique_ptr<Trainer> trained = trainer();
+  train(*trained, 1);
+  ASSERT_TRUE(save(*trained).is_ok());
+  fs::resize_file(folder_.file("checkpoint-1/model.safetensors"), 100);
+  std::vector<std::string> notes;
+  Status status = find_checkpoint(folder_.path(), &notes).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("none is whole"));
+}
+
+TEST_F(Checkpoint, AFlippedBitOfTheMomentsIsNoticed) {
+  std::unique_ptr<Trainer> trained = trainer();
+  train(*trained, 1);
+  ASSERT_TRUE(save(*trained).is_ok());
+  std::string path = folder_.file("checkpoint-1/optimizer.safetensors");
+  std::string content = *read_file(path);
+  content[content.size() - 10] ^= 1;
+  ASSERT_TRUE(write_file_atomically(path, content).is_ok());
+  std::vector<std::string> notes;
+  std::optional<FoundCheckpoint> found = find(&notes);
+  ASSERT_TRUE(found.has_value());
+  Status status = load_checkpoint(*found, *trainer());
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("optimizer.safetensors"));
+}
+
+TEST_F(Checkpoint, FoldersOfOthersAreLeftAlone) {
+  std::string foreign = folder_.file("checkpoint-1");
+  fs::create_directory(foreign);
+  ASSERT_TRUE(write_file_atomically(foreign + "/notes.txt", "precious").is_ok());
+  std::unique_ptr<Trainer> trained = trainer();
+  train(*trained, 1);
+  EXPECT_THAT(save(*trained).message(), HasSubstr("is in the way"));
+  for (int i = 0; i < 4; ++i) {
+    train(*trained, 1);
+    ASSERT_TRUE(save(*trained).is_ok());
+  }
+  EXPECT_EQ(*read_file(foreign + "/notes.txt"), "precious");
+  EXPECT_FALSE(fs::exists(folder_.file("checkpoint-2")));
 }
 
 TEST_F(Checkpoint, FormatsOfOtherVersionsAreRefusedNotSkipped) {

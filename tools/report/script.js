@@ -130,11 +130,14 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
-function smooth(points, weight) {
-  let mean = null;
-  return points.map(([x, y]) => {
-    mean = mean === null ? y : weight * mean + (1 - weight) * y;
-    return [x, mean];
+// Mean over a window around each point; narrower at the ends, so that it lags nowhere.
+function smooth(points, share) {
+  const reach = Math.max(1, Math.round(points.length * share));
+  const sums = [0];
+  for (const [, y] of points) sums.push(sums[sums.length - 1] + y);
+  return points.map(([x], i) => {
+    const half = Math.min(reach, i, points.length - 1 - i);
+    return [x, (sums[i + half + 1] - sums[i - half]) / (2 * half + 1)];
   });
 }
 
@@ -234,7 +237,7 @@ function drawCharts() {
     {name: 'validation', points: data.validation, color: 'validation', width: 2, dots: true},
   ];
   if (loss.length > 60) {
-    series.splice(1, 0, {name: 'training, smoothed', points: smooth(loss, 0.92), color: 'smooth',
+    series.splice(1, 0, {name: 'training, smoothed', points: smooth(loss, 0.02), color: 'smooth',
       width: 2});
   }
   if (summary.bigram_entropy != null && loss.length) {
@@ -562,7 +565,9 @@ function buildTimeline() {
     `Iterations ${trace.first_iteration} to ${trace.last_iteration}`;
   byId('timeline-note').textContent = `${range}: ${trace.shown.toLocaleString('en-US')} of ` +
     `${trace.total.toLocaleString('en-US')} recorded slices (a report carries at most ` +
-    `${trace.limit.toLocaleString('en-US')}; trace.json opens in Perfetto with all of them).`;
+    `${trace.limit.toLocaleString('en-US')}; trace.json opens in Perfetto with all of them).` +
+    (trace.dropped > 0 ? ` The recorder was full then: ${trace.dropped.toLocaleString('en-US')} ` +
+      'later slices were not recorded.' : '');
   buildLegend();
   return new Timeline(trace);
 }
