@@ -7,7 +7,6 @@
 #include "scheduler/network.h"
 #include "scheduler/partition.h"
 #include "scheduler/plan.h"
-#include "scheduler/roundpipe.h"
 #include "scheduler/stage_memory.h"
 
 namespace stagecoach {
@@ -18,9 +17,7 @@ struct PlanRequest {
   std::vector<ByteCount> free_bytes;  ///< per device: what stage memory may take
   MicroBatchShape shape;
   int micro_batches = 1;
-  int rounds = 1;
   int max_stage_layers = 0;
-  Dispatch dispatch = Dispatch::kRotation;
 };
 
 /// Plans of a training run and the stage memory they need on each device.

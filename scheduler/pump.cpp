@@ -67,11 +67,6 @@ void Pump::fail_all(const Status& status) {
   waiters_.clear();
 }
 
-void Pump::clear_failure() {
-  std::lock_guard lock(mutex_);
-  failure_ = Status::ok();
-}
-
 bool Pump::streams_moved() {
   bool moved = false;
   for (size_t index = 0; index < streams_.size(); ++index) {

@@ -52,8 +52,6 @@ class Pump {
 
   /// Wakes everything that is awaited, now and later, with `status`.
   void fail_all(const Status& status);
-  /// Accepts waits again after `fail_all`.
-  void clear_failure();
 
  private:
   void loop();

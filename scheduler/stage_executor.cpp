@@ -65,7 +65,6 @@ struct StageExecutor::Cells {
   std::vector<Cell> activations, gradients, landed;
   std::vector<Latch> added;
   std::vector<size_t> first_site, first_round;
-  std::vector<Timepoint> ends;
 };
 
 StageExecutor::StageExecutor(const StageExecutorSetup& setup) : setup_(setup) {

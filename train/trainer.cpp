@@ -14,6 +14,7 @@
 #include "memory/activation_store.h"
 #include "memory/host_state.h"
 #include "scheduler/planner.h"
+#include "scheduler/roundpipe.h"
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
 #include "train/optimizer.h"
@@ -171,23 +172,22 @@ Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun&
   int device_count = static_cast<int>(devices.size());
   int micro_batches = static_cast<int>(options.micro_batches);
   int rounds = static_cast<int>(options.rounds);
+  Dispatch dispatch = options.dispatch == "static" ? Dispatch::kStatic : Dispatch::kRotation;
   PlanRequest request;
   for (Device* device : devices) request.devices.push_back(device->info());
   request.free_bytes = std::move(free_bytes);
   request.shape = shape;
   request.micro_batches = micro_batches;
-  request.rounds = rounds;
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
-  request.dispatch = options.dispatch == "static" ? Dispatch::kStatic : Dispatch::kRotation;
   STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
   int layer_count = static_cast<int>(network.layers.size());
   for (int start = 0; start < device_count; ++start) {
     training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count,
-                                                 micro_batches, rounds, start, request.dispatch));
+                                                 micro_batches, rounds, start, dispatch));
     STAGECOACH_RETURN_IF_ERROR(validate_plan(training_plans.back(), layer_count, false));
   }
-  inference_plan = make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0,
-                                       request.dispatch);
+  inference_plan =
+      make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0, dispatch);
   return validate_plan(inference_plan, layer_count, true);
 }
 

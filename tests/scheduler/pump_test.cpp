@@ -67,7 +67,7 @@ TEST_F(PumpTest, NoProgressIsDeclaredAHang) {
   EXPECT_TRUE(wait_until_reached(stuck).is_ok());
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("no progress for 0.1 s"));
-  // Later waits fail at once, until the failure is cleared.
+  // Later waits fail at once: a run that hung is over.
   Timepoint next = submit([](TaskPool&) {
     sleep_until_ns(RealClock::instance().now_ns() + 5'000'000);
     return Status::ok();

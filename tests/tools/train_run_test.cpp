@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include "core/file.h"
 #include "tests/tools/command_runner.h"
 
 namespace stagecoach {
@@ -303,6 +306,25 @@ TEST_F(TrainRun, KilledAtAnyMomentLeavesAWholeCheckpointOrNone) {
   ASSERT_EQ(rest.exit_code, 0) << rest.errors;
   EXPECT_EQ(sha(), sha("whole"));
   for (const std::string& name : folder_.list("out")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
+}
+
+TEST_F(TrainRun, ClosedStreamsDoNotMixIntoTheMetrics) {
+  std::string command = "cd '" + folder_.path() + "' && '" STAGECOACH_COMMAND "'";
+  for (const std::string& argument : folder_.train_arguments({}, {"--json"})) {
+    command += " '" + argument + "'";
+  }
+  ASSERT_EQ(std::system((command + " >&- 2>&-").c_str()), 0);
+  // 20 iterations and the validation at the end, each written once.
+  std::string metrics = *read_file(folder_.file("out/metrics.jsonl"));
+  EXPECT_EQ(RunFolder::json_lines(metrics).size(), 21u);
+}
+
+TEST_F(TrainRun, AFileSizeLimitIsAFailureNotASignal) {
+  std::string command = "ulimit -f 8; cd '" + folder_.path() + "' && '" STAGECOACH_COMMAND "'";
+  for (const std::string& argument : folder_.train_arguments({})) command += " '" + argument + "'";
+  int status = std::system(("(" + command + ") >/dev/null 2>&1").c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
 TEST_F(TrainRun, OnlyTheNewestCheckpointsAreKept) {

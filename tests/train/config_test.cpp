@@ -159,6 +159,7 @@ TEST(Config, RefusalsNameKeyValueAllowedAndWhatToDo) {
                          "[optimizer]\nbetas = [0.9]\n",
                          "[optimizer]\nbetas = [0.9, 1.0]\n",
                          "[optimizer]\neps = 0\n",
+                         "[optimizer]\neps = 1e-300\n",
                          "[optimizer]\nmin_lr = 1.5\n",
                          "[devices]\ntimeout = \"soon\"\n",
                          "[devices]\ntimeout = 60\n",
