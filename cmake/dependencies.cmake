@@ -15,7 +15,7 @@ find_library(STAGECOACH_GOMP_LIBRARY NAMES gomp libgomp.so.1
              PATHS /usr/lib/gcc/${CMAKE_LIBRARY_ARCHITECTURE}/12 REQUIRED)
 
 set(STAGECOACH_CORE_LIBRARIES Threads::Threads Boost::headers fmt::fmt spdlog::spdlog
-    nlohmann_json::nlohmann_json OpenSSL::Crypto)
+    nlohmann_json::nlohmann_json OpenSSL::Crypto ${CMAKE_DL_LIBS})
 if(STAGECOACH_TASK_POOL STREQUAL "tbb")
   find_package(TBB REQUIRED)
   list(APPEND STAGECOACH_CORE_LIBRARIES TBB::tbb)

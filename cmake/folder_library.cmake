@@ -14,6 +14,8 @@ function(stagecoach_folder_library folder)
   string(REPLACE "/" "_" export_name ${folder})
   set(name stagecoach_${export_name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  # Those need a vendor's header; cmake/gpu_backends.cmake adds them where it is found.
+  list(FILTER sources EXCLUDE REGEX "_header_check\\.cpp$")
   if(folder STREQUAL "core")
     if(STAGECOACH_TASK_POOL STREQUAL "tbb")
       list(FILTER sources EXCLUDE REGEX "task_pool_threads\\.cpp$")

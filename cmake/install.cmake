@@ -9,8 +9,15 @@ if(TARGET stagecoach)
   install(TARGETS stagecoach RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set_target_properties(stagecoach_backends PROPERTIES EXPORT_NAME backends)
+set(gpu_targets stagecoach_backends_gpu)
+foreach(folder cuda hip)
+  if(TARGET stagecoach_backends_${folder})
+    list(APPEND gpu_targets stagecoach_backends_${folder})
+  endif()
+endforeach()
 install(TARGETS stagecoach_core stagecoach_hal stagecoach_memory stagecoach_scheduler
-                stagecoach_model stagecoach_train stagecoach_backends_cpu stagecoach_backends
+                stagecoach_model stagecoach_train stagecoach_backends_cpu ${gpu_targets}
+                stagecoach_backends
         EXPORT stagecoachTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT stagecoachTargets NAMESPACE stagecoach:: DESTINATION ${STAGECOACH_CONFIG_FOLDER})
 

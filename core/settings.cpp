@@ -14,6 +14,10 @@ constexpr int kMaxThreads = 1024;
 constexpr SettingInfo kSettings[] = {
     {"STAGECOACH_THREADS", "1 to 1024", "all usable", "host threads for math and optimizer"},
     {"STAGECOACH_LOG", "debug, info, warning, error, off", "info", "least level that is printed"},
+    {"STAGECOACH_CUDA_LIBRARY", "a library's name or path", "libcuda.so.1, libcuda.so",
+     "CUDA driver library to open instead"},
+    {"STAGECOACH_HIP_LIBRARY", "a library's name or path",
+     "libamdhip64.so.7, .6, .5, libamdhip64.so", "HIP runtime library to open instead"},
     {"NO_COLOR", "any text", "unset", "no colour and no cursor movement in what is printed"},
 };
 
@@ -44,6 +48,8 @@ Result<Settings> read_settings() {
           "STAGECOACH_LOG is '{}'; set debug, info, warning, error or off", settings.log_level));
     }
   }
+  if (const char* text = std::getenv("STAGECOACH_CUDA_LIBRARY")) settings.cuda_library = text;
+  if (const char* text = std::getenv("STAGECOACH_HIP_LIBRARY")) settings.hip_library = text;
   const char* no_color = std::getenv("NO_COLOR");
   settings.no_color = no_color != nullptr && *no_color != 0;
   return settings;

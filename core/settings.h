@@ -22,6 +22,8 @@ std::span<const SettingInfo> all_settings();
 struct Settings {
   int threads = 0;                 ///< STAGECOACH_THREADS; 0 = as many as usable
   std::string log_level = "info";  ///< STAGECOACH_LOG
+  std::string cuda_library;        ///< STAGECOACH_CUDA_LIBRARY; empty = the usual names
+  std::string hip_library;         ///< STAGECOACH_HIP_LIBRARY; empty = the usual names
   bool no_color = false;           ///< NO_COLOR (set and not empty)
 };
 

@@ -22,6 +22,8 @@ class Backend {
   virtual Status availability() = 0;
   /// Devices that exist, without opening them.
   virtual std::vector<DeviceInfo> list_devices() = 0;
+  /// Architectures of cards that this program holds code for; empty where code fits any device.
+  virtual std::vector<std::string> code_targets() const { return {}; }
   /// Opens the devices that `spec` (of this backend) asks for, in order. Bad options are invalid
   /// arguments; an absent device is unavailable, with the reason.
   virtual Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) = 0;

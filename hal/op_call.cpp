@@ -1,5 +1,7 @@
 #include "hal/op_call.h"
 
+#include <cmath>
+
 namespace stagecoach {
 
 namespace {
@@ -28,6 +30,17 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "convert",
     "sum_of_squares",
     "checksum",
+    "rms_norm_forward",
+    "rms_norm_backward_input",
+    "rms_norm_backward_weight",
+    "rotary",
+    "qk_norm_forward",
+    "qk_norm_backward_input",
+    "qk_norm_backward_weight",
+    "gated_silu_forward",
+    "gated_silu_backward",
+    "adamw",
+    "finite_check",
 };
 
 double dim(const TensorView& tensor, int axis) {
@@ -58,6 +71,16 @@ double flop_per_element(const OpCall& call) {
     case OpKind::kDropout:
       // Drawing the word dominates: ten rounds of Philox give four of them.
       return call.drop_probability > 0.0f ? 32.0 : 2.0;
+    case OpKind::kRmsNormForward:
+    case OpKind::kQkNormForward:
+      return 4.0;
+    case OpKind::kRmsNormBackwardInput:
+    case OpKind::kQkNormBackwardInput:
+      return 9.0;
+    case OpKind::kAdamW:
+      return 14.0;
+    case OpKind::kRmsNormBackwardWeight:
+    case OpKind::kQkNormBackwardWeight:
     case OpKind::kSquaredErrorForward:
     case OpKind::kSquaredErrorBackward:
       return 3.0;
@@ -91,11 +114,39 @@ double op_flop(const OpCall& call) {
     case OpKind::kLinearCrossEntropyBackwardWeight:
       // The logits are computed again.
       return 4.0 * dim(first, 0) * dim(call.inputs[1], 0) * dim(first, 1);
+    case OpKind::kRotary:
+      // Six for each pair of the query and key heads.
+      return 3.0 * dim(call.outputs[0], 0) * static_cast<double>(call.heads + call.kv_heads) *
+             static_cast<double>(call.head_dim);
+    case OpKind::kGatedSiluForward:
+      return 10.0 * static_cast<double>(call.outputs[0].element_count());
+    case OpKind::kGatedSiluBackward:
+      return 18.0 * static_cast<double>(first.element_count());
     case OpKind::kEmbeddingForward:
       return static_cast<double>(call.outputs[0].element_count());
     default:
       return flop_per_element(call) * static_cast<double>(first.element_count());
   }
+}
+
+AdamWFactors adamw_factors(const OpCall& call) {
+  const AdamWNumbers& numbers = call.adamw;
+  // In double: 1 - beta^step loses half its digits in float for the first steps.
+  double step = static_cast<double>(numbers.step);
+  double correction1 = 1.0 - std::pow(double{numbers.beta1}, step);
+  double correction2 = 1.0 - std::pow(double{numbers.beta2}, step);
+  double rate = numbers.learning_rate;
+  AdamWFactors factors{};
+  factors.beta1 = numbers.beta1;
+  factors.one_minus_beta1 = static_cast<float>(1.0 - double{numbers.beta1});
+  factors.beta2 = numbers.beta2;
+  factors.one_minus_beta2 = static_cast<float>(1.0 - double{numbers.beta2});
+  factors.gradient_scale = call.scale;
+  factors.epsilon = call.epsilon;
+  factors.keep = static_cast<float>(1.0 - rate * double{numbers.weight_decay});
+  factors.step_size = static_cast<float>(rate / correction1);
+  factors.second_correction = static_cast<float>(1.0 / std::sqrt(correction2));
+  return factors;
 }
 
 }  // namespace stagecoach

@@ -35,11 +35,42 @@ enum class OpKind : uint8_t {
   kConvert,
   kSumOfSquares,
   kChecksum,
+  kRmsNormForward,
+  kRmsNormBackwardInput,
+  kRmsNormBackwardWeight,
+  kRotary,
+  kQkNormForward,
+  kQkNormBackwardInput,
+  kQkNormBackwardWeight,
+  kGatedSiluForward,
+  kGatedSiluBackward,
+  kAdamW,
+  kFiniteCheck,
 };
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kChecksum) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kFiniteCheck) + 1;
 
 /// "matmul", "attention_forward", …: the verb in messages, traces and fault plans.
 std::string_view op_kind_name(OpKind kind);
+
+/// Numbers of one AdamW update besides epsilon and gradient scale.
+struct AdamWNumbers {
+  float learning_rate = 0.0f;
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float weight_decay = 0.0f;
+  int64_t step = 1;  ///< from 1, for bias correction
+};
+
+/// What of an AdamW update is equal for all elements.
+struct AdamWFactors {
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float gradient_scale;
+  float epsilon;
+  float keep;               ///< 1 - learning rate * weight decay
+  float step_size;          ///< learning rate / bias correction of the first moment
+  float second_correction;  ///< 1 / sqrt of the bias correction of the second moment
+};
 
 /// One operation as plain data: what runs, on which tensors, with which numbers. Decorators, cost
 /// models, recorders and checkers read this instead of a method per op. Operand order of each kind
@@ -55,18 +86,23 @@ struct OpCall {
   bool accumulate = false;   ///< outputs are added to instead of overwritten
   bool transpose_a = false;  ///< matmul
   bool transpose_b = false;
-  float scale = 1.0f;    ///< attention score scale; loss gradient scale
-  float epsilon = 0.0f;  ///< layer norm
+  bool inverse = false;  ///< rotary: rotates back
+  float scale = 1.0f;    ///< attention score scale; loss gradient scale; adamw's gradient scale
+  float epsilon = 0.0f;  ///< norms, adamw
   float drop_probability = 0.0f;
   RandomKey key;         ///< for dropout
   int64_t sequence = 0;  ///< tokens of one sequence; rows are whole sequences
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  AdamWNumbers adamw;
 };
 
 /// Arithmetic of a call in FLOP (a multiply-add is two): the main terms, matmuls and attention
 /// exactly, the rest by elements. What pacing, simulation and reports use. Pure.
 double op_flop(const OpCall& call);
+
+/// The factors of an adamw call. Pure.
+AdamWFactors adamw_factors(const OpCall& call);
 
 }  // namespace stagecoach

@@ -2,6 +2,7 @@
 
 #include "core/label.h"
 #include "core/random.h"
+#include "hal/op_call.h"
 #include "hal/tensor.h"
 
 namespace stagecoach {
@@ -121,6 +122,61 @@ struct OpRequests {
     Label label;
   };
   struct Checksum {
+    TensorView out, in;
+    Label label;
+  };
+  struct RmsNormForward {
+    TensorView out, rstd, sum_out, in, weight, residual;
+    float epsilon = 0.0f;
+    Label label;
+  };
+  struct RmsNormBackwardInput {
+    TensorView in_grad, out_grad, in, weight, rstd;
+    bool accumulate = false;
+    Label label;
+  };
+  struct RmsNormBackwardWeight {
+    TensorView weight_grad, out_grad, in, rstd;
+    Label label;
+  };
+  struct Rotary {
+    TensorView qkv, cosines, sines;
+    int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    bool inverse = false;
+    Label label;
+  };
+  struct QkNormForward {
+    TensorView out, rstd, in, q_weight, k_weight;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    float epsilon = 0.0f;
+    Label label;
+  };
+  struct QkNormBackwardInput {
+    TensorView in_grad, out_grad, in, q_weight, k_weight, rstd;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    Label label;
+  };
+  struct QkNormBackwardWeight {
+    TensorView q_weight_grad, k_weight_grad, out_grad, in, rstd;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    Label label;
+  };
+  struct GatedSiluForward {
+    TensorView out, gate, up;
+    Label label;
+  };
+  struct GatedSiluBackward {
+    TensorView gate_grad, up_grad, out_grad, gate, up;
+    Label label;
+  };
+  struct AdamW {
+    TensorView parameters, first_moment, second_moment, gradient;
+    AdamWNumbers numbers;
+    float epsilon = 1e-8f;
+    float gradient_scale = 1.0f;
+    Label label;
+  };
+  struct FiniteCheck {
     TensorView out, in;
     Label label;
   };

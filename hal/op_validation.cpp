@@ -56,7 +56,7 @@ constexpr Element kF = Element::kF32;
 constexpr bool kOptional = true;
 
 // Letters: R rows, C columns, V vocabulary, T sequence, H heads, O heads * head_dim, Q width of
-// qkv.
+// qkv, D head_dim, P half of it, N query and key heads, G width of a gate tensor.
 constexpr OperandRule kEmbeddingForwardOut[] = {{"out", kS, "RC"}};
 constexpr OperandRule kEmbeddingForwardIn[] = {
     {"ids", Element::kI32, "R"}, {"table", kS, "VC"}, {"positions", kS, "T+C", kOptional}};
@@ -109,6 +109,39 @@ constexpr OperandRule kFloatOut[] = {{"out", Element::kFloat, "*"}};
 constexpr OperandRule kFloatIn[] = {{"in", Element::kFloat, "*"}};
 constexpr OperandRule kSumOut[] = {{"out", Element::kF64, "1"}};
 constexpr OperandRule kChecksumOut[] = {{"out", Element::kU64, "1"}};
+constexpr OperandRule kRmsNormForwardOut[] = {
+    {"out", kS, "RC"}, {"rstd", kF, "R"}, {"sum_out", kS, "RC", kOptional}};
+constexpr OperandRule kRmsNormForwardIn[] = {
+    {"in", kS, "RC"}, {"weight", kS, "C"}, {"residual", kS, "RC", kOptional}};
+constexpr OperandRule kRmsNormBackwardInputIn[] = {
+    {"out_grad", kS, "RC"}, {"in", kS, "RC"}, {"weight", kS, "C"}, {"rstd", kF, "R"}};
+constexpr OperandRule kNormWeightGrad[] = {{"weight_grad", kF, "C"}};
+constexpr OperandRule kRmsNormBackwardWeightIn[] = {
+    {"out_grad", kS, "RC"}, {"in", kS, "RC"}, {"rstd", kF, "R"}};
+constexpr OperandRule kRotaryOut[] = {{"qkv", kS, "RQ"}};
+constexpr OperandRule kRotaryIn[] = {{"cosines", kF, "T+P"}, {"sines", kF, "T+P"}};
+constexpr OperandRule kQkNormForwardOut[] = {{"out", kS, "RQ"}, {"rstd", kF, "RN"}};
+constexpr OperandRule kQkNormForwardIn[] = {
+    {"in", kS, "RQ"}, {"q_weight", kS, "D"}, {"k_weight", kS, "D"}};
+constexpr OperandRule kQkNormInGrad[] = {{"in_grad", kS, "RQ"}};
+constexpr OperandRule kQkNormBackwardInputIn[] = {{"out_grad", kS, "RQ"},
+                                                  {"in", kS, "RQ"},
+                                                  {"q_weight", kS, "D"},
+                                                  {"k_weight", kS, "D"},
+                                                  {"rstd", kF, "RN"}};
+constexpr OperandRule kQkNormBackwardWeightOut[] = {{"q_weight_grad", kF, "D"},
+                                                    {"k_weight_grad", kF, "D"}};
+constexpr OperandRule kQkNormBackwardWeightIn[] = {
+    {"out_grad", kS, "RQ"}, {"in", kS, "RQ"}, {"rstd", kF, "RN"}};
+constexpr OperandRule kGatedSiluForwardIn[] = {{"gate", kS, "RG"}, {"up", kS, "RG", kOptional}};
+constexpr OperandRule kGatedSiluForwardOut[] = {{"out", kS, "RC"}};
+constexpr OperandRule kGatedSiluBackwardOut[] = {{"gate_grad", kS, "RG"},
+                                                 {"up_grad", kS, "RG", kOptional}};
+constexpr OperandRule kGatedSiluBackwardIn[] = {
+    {"out_grad", kS, "RC"}, {"gate", kS, "RG"}, {"up", kS, "RG", kOptional}};
+constexpr OperandRule kAdamWOut[] = {
+    {"parameters", kF, "*"}, {"first_moment", kF, "*"}, {"second_moment", kF, "*"}};
+constexpr OperandRule kGradientIn[] = {{"gradient", Element::kFloat, "*"}};
 constexpr OperandRule kAnyIn[] = {{"in", Element::kAny, "*"}};
 
 // In the order of OpKind.
@@ -136,6 +169,17 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kFloatOut, kFloatIn},
     {kSumOut, kFloatIn},
     {kChecksumOut, kAnyIn},
+    {kRmsNormForwardOut, kRmsNormForwardIn},
+    {kInGrad, kRmsNormBackwardInputIn, kCanAccumulate},
+    {kNormWeightGrad, kRmsNormBackwardWeightIn},
+    {kRotaryOut, kRotaryIn, kSequence | kHeads},
+    {kQkNormForwardOut, kQkNormForwardIn, kHeads},
+    {kQkNormInGrad, kQkNormBackwardInputIn, kHeads},
+    {kQkNormBackwardWeightOut, kQkNormBackwardWeightIn, kHeads},
+    {kGatedSiluForwardOut, kGatedSiluForwardIn},
+    {kGatedSiluBackwardOut, kGatedSiluBackwardIn},
+    {kAdamWOut, kGradientIn},
+    {kChecksumOut, kFloatIn},
 }};
 
 std::string shape_text(const Shape& shape) {
@@ -165,6 +209,8 @@ class Validator {
     STAGECOACH_RETURN_IF_ERROR(check_all(&Validator::check_dtype));
     STAGECOACH_RETURN_IF_ERROR(check_all(&Validator::check_shape));
     STAGECOACH_RETURN_IF_ERROR(check_rows());
+    STAGECOACH_RETURN_IF_ERROR(check_gate());
+    STAGECOACH_RETURN_IF_ERROR(check_adamw());
     return check_aliasing();
   }
 
@@ -209,6 +255,8 @@ class Validator {
   Status check_dim(const OperandRule& rule, const TensorView& tensor, int axis, char letter,
                    bool at_least);
   Status check_rows() const;
+  Status check_gate() const;
+  Status check_adamw() const;
   Status check_aliasing() const;
   Status check_pair(const OperandRule& out_rule, const TensorView& out, const OperandRule& rule,
                     const TensorView& other, bool in_place) const;
@@ -273,6 +321,17 @@ Status Validator::check_combinations() const {
   if (call_.kind == OpKind::kEmbeddingBackward && call_.outputs[0].is_none() &&
       call_.outputs[1].is_none()) {
     return refuse("table_grad and positions_grad are none, expected one of them");
+  }
+  if (call_.kind == OpKind::kRmsNormForward &&
+      call_.outputs[2].is_none() != call_.inputs[2].is_none()) {
+    return refuse("one of sum_out and residual is none, expected both or neither");
+  }
+  if (call_.kind == OpKind::kGatedSiluBackward &&
+      call_.outputs[1].is_none() != call_.inputs[2].is_none()) {
+    return refuse("one of up_grad and up is none, expected both or neither");
+  }
+  if (call_.kind == OpKind::kRotary && call_.head_dim % 2 != 0) {
+    return refuse(fmt::format("head_dim is {}, expected an even number", call_.head_dim));
   }
   if (call_.kind == OpKind::kDropout && call_.accumulate && !call_.inputs[1].is_none()) {
     return refuse("residual is set with accumulate, expected one of the two");
@@ -373,6 +432,9 @@ void Validator::bind_attention_widths() {
   sizes_['H'] = call_.heads;
   sizes_['O'] = call_.heads * call_.head_dim;
   sizes_['Q'] = (call_.heads + 2 * call_.kv_heads) * call_.head_dim;
+  sizes_['D'] = call_.head_dim;
+  sizes_['P'] = call_.head_dim / 2;
+  sizes_['N'] = call_.heads + call_.kv_heads;
 }
 
 Status Validator::check_shape(const OperandRule& rule, const TensorView& tensor) {
@@ -417,6 +479,31 @@ Status Validator::check_dim(const OperandRule& rule, const TensorView& tensor, i
   if (found == size || (at_least && found >= size)) return Status::ok();
   return refuse(fmt::format("operand {} has shape {}, expected dimension {} to be {}{}", rule.name,
                             shape_text(tensor.shape), axis, at_least ? "at least " : "", size));
+}
+
+/// A gate tensor is as wide as the result, or twice that when it holds `up` too.
+Status Validator::check_gate() const {
+  if (sizes_['G'] == 0) return Status::ok();
+  size_t up = call_.kind == OpKind::kGatedSiluForward ? 1 : 2;
+  int64_t expected = call_.inputs[up].is_none() ? 2 * sizes_['C'] : sizes_['C'];
+  if (sizes_['G'] == expected) return Status::ok();
+  return refuse(fmt::format("gate has {} columns, expected {} for {} columns of the result",
+                            sizes_['G'], expected, sizes_['C']));
+}
+
+Status Validator::check_adamw() const {
+  const AdamWNumbers& numbers = call_.adamw;
+  if (call_.kind != OpKind::kAdamW) return Status::ok();
+  bool betas = numbers.beta1 >= 0.0f && numbers.beta1 < 1.0f && numbers.beta2 >= 0.0f &&
+               numbers.beta2 < 1.0f;
+  if (betas && numbers.step >= 1 && std::isfinite(numbers.learning_rate) &&
+      std::isfinite(numbers.weight_decay)) {
+    return Status::ok();
+  }
+  return refuse(fmt::format(
+      "beta1 {}, beta2 {}, step {}, learning rate {}, weight decay {}: "
+      "expected betas in [0, 1), a step >= 1 and finite rates",
+      numbers.beta1, numbers.beta2, numbers.step, numbers.learning_rate, numbers.weight_decay));
 }
 
 Status Validator::check_rows() const {

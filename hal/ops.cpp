@@ -197,4 +197,8 @@ Result<Timepoint> Ops::checksum(Stream& stream, const Checksum& request) {
   return run(stream, make_call(OpKind::kChecksum, request.label, {request.out}, {request.in}));
 }
 
+Result<Timepoint> Ops::finite_check(Stream& stream, const FiniteCheck& request) {
+  return run(stream, make_call(OpKind::kFiniteCheck, request.label, {request.out}, {request.in}));
+}
+
 }  // namespace stagecoach

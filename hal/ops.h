@@ -116,6 +116,41 @@ class Ops : public OpRequests {
   /// 0x100000001b3 ^ word, over 32-bit words, from 0xcbf29ce484222325. Call: out | in.
   Result<Timepoint> checksum(Stream& stream, const Checksum& request);
 
+  /// sum_out = in + residual (both none: in itself), out = sum_out * rstd * weight over C, of
+  /// sum_out as it is stored; rstd[R] fp32 = 1 / sqrt(mean of squares + epsilon) is an output.
+  /// Call: out, rstd, sum_out | in, weight, residual.
+  Result<Timepoint> rms_norm_forward(Stream& stream, const RmsNormForward& request);
+  /// in_grad[R,C]; `in` is what was normalised. Call: in_grad | out_grad, in, weight, rstd.
+  Result<Timepoint> rms_norm_backward_input(Stream& stream, const RmsNormBackwardInput& request);
+  /// weight_grad[C] (fp32, added to). Call: weight_grad | out_grad, in, rstd.
+  Result<Timepoint> rms_norm_backward_weight(Stream& stream, const RmsNormBackwardWeight& request);
+
+  /// Rotates the query and key heads of qkv (as attention's) in place: elements i and i + D/2 of a
+  /// head by the angle whose cosine and sine are in cosines, sines [>=T, D/2] fp32 at the row's
+  /// position; by minus that angle with `inverse`, which is the backward pass.
+  /// Call: qkv | cosines, sines.
+  Result<Timepoint> rotary(Stream& stream, const Rotary& request);
+
+  /// RMS norm of each query head with q_weight[D] and each key head with k_weight[D]; values are
+  /// copied. rstd[R, H + Hkv] fp32 is an output. Call: out, rstd | in, q_weight, k_weight.
+  Result<Timepoint> qk_norm_forward(Stream& stream, const QkNormForward& request);
+  /// Call: in_grad | out_grad, in, q_weight, k_weight, rstd.
+  Result<Timepoint> qk_norm_backward_input(Stream& stream, const QkNormBackwardInput& request);
+  /// Both [D], fp32, added to. Call: q_weight_grad, k_weight_grad | out_grad, in, rstd.
+  Result<Timepoint> qk_norm_backward_weight(Stream& stream, const QkNormBackwardWeight& request);
+
+  /// out[R,C] = silu(gate) * up; without `up`, gate[R,2C] holds a row's gate, then its up.
+  /// Call: out | gate, up.
+  Result<Timepoint> gated_silu_forward(Stream& stream, const GatedSiluForward& request);
+  /// The gradients lie as gate and up do. Call: gate_grad, up_grad | out_grad, gate, up.
+  Result<Timepoint> gated_silu_backward(Stream& stream, const GatedSiluBackward& request);
+
+  /// One AdamW step in place (as train/optimizer.h) on fp32 parameters and moments; gradient fp32
+  /// or storage, times gradient_scale. Call: parameters, first_moment, second_moment | gradient.
+  Result<Timepoint> adamw(Stream& stream, const AdamW& request);
+  /// out[1] uint64 = how many elements are infinite or NaN. Call: out | in.
+  Result<Timepoint> finite_check(Stream& stream, const FiniteCheck& request);
+
   /// Validates and enqueues any call: what the methods above do after filling it in.
   Result<Timepoint> run(Stream& stream, const OpCall& call);
 

@@ -113,12 +113,21 @@ std::string version_text(const BackendRegistry& backends, bool json) {
     object["commit"] = STAGECOACH_COMMIT;
     object["backends"] = std::move(names);
     for (const std::string& target : targets) object["targets"]["cpu"].push_back(target);
+    for (const std::unique_ptr<Backend>& backend : backends.backends()) {
+      for (const std::string& target : backend->code_targets()) {
+        object["targets"][std::string(backend->name())].push_back(target);
+      }
+    }
     return object.dump() + "\n";
   }
-  std::string target_list;
-  for (const std::string& target : targets) target_list += " " + target;
-  return fmt::format("stagecoach {} (commit {})\nbackends: {}\ntargets: cpu:{}\n",
-                     STAGECOACH_VERSION, STAGECOACH_COMMIT, list, target_list);
+  std::string target_lists = fmt::format("cpu: {}", fmt::join(targets, " "));
+  for (const std::unique_ptr<Backend>& backend : backends.backends()) {
+    const std::vector<std::string> code = backend->code_targets();
+    if (code.empty()) continue;
+    target_lists += fmt::format("; {}: {}", backend->name(), fmt::join(code, ", "));
+  }
+  return fmt::format("stagecoach {} (commit {})\nbackends: {}\ntargets: {}\n", STAGECOACH_VERSION,
+                     STAGECOACH_COMMIT, list, target_lists);
 }
 
 // ---- parsing ---------------------------------------------------------------------------------

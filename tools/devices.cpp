@@ -76,8 +76,9 @@ Result<std::vector<ListedDevice>> list_devices(const BackendRegistry& backends,
       for (const DeviceInfo& info : backend->list_devices()) {
         listed.push_back({info, {}});
         if (!options.verbose) continue;
-        // Only an open device knows what serves its ops.
-        STAGECOACH_ASSIGN_OR_RETURN(auto devices, backends.open_devices(info.backend + ":1"));
+        // Only an open device knows what serves its ops. A mock is asked for by number of devices.
+        const std::string spec = info.is_real_hardware ? info.id : info.backend + ":1";
+        STAGECOACH_ASSIGN_OR_RETURN(auto devices, backends.open_devices(spec));
         listed.back().providers = op_providers(*devices.front());
       }
     }

@@ -31,6 +31,17 @@ Status cpu_accumulate(const OpCall& call, TaskPool& pool);
 Status cpu_convert(const OpCall& call, TaskPool& pool);
 Status cpu_sum_of_squares(const OpCall& call, TaskPool& pool);
 Status cpu_checksum(const OpCall& call, TaskPool& pool);
+Status cpu_rms_norm_forward(const OpCall& call, TaskPool& pool);
+Status cpu_rms_norm_backward_input(const OpCall& call, TaskPool& pool);
+Status cpu_rms_norm_backward_weight(const OpCall& call, TaskPool& pool);
+Status cpu_rotary(const OpCall& call, TaskPool& pool);
+Status cpu_qk_norm_forward(const OpCall& call, TaskPool& pool);
+Status cpu_qk_norm_backward_input(const OpCall& call, TaskPool& pool);
+Status cpu_qk_norm_backward_weight(const OpCall& call, TaskPool& pool);
+Status cpu_gated_silu_forward(const OpCall& call, TaskPool& pool);
+Status cpu_gated_silu_backward(const OpCall& call, TaskPool& pool);
+Status cpu_adamw(const OpCall& call, TaskPool& pool);
+Status cpu_finite_check(const OpCall& call, TaskPool& pool);
 
 /// Refuses the first of `count` ids outside [least, limit) as data loss, naming op, row and id.
 Status check_ids(const OpCall& call, const char* operand, const int32_t* ids, int64_t count,

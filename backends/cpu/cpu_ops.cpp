@@ -44,6 +44,17 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_convert, kOwn},
     {cpu_sum_of_squares, kOwn},
     {cpu_checksum, kOwn},
+    {cpu_rms_norm_forward, kOwn},
+    {cpu_rms_norm_backward_input, kOwn},
+    {cpu_rms_norm_backward_weight, kOwn},
+    {cpu_rotary, kOwn},
+    {cpu_qk_norm_forward, kOwn},
+    {cpu_qk_norm_backward_input, kOwn},
+    {cpu_qk_norm_backward_weight, kOwn},
+    {cpu_gated_silu_forward, kOwn},
+    {cpu_gated_silu_backward, kOwn},
+    {cpu_adamw, kOwn},
+    {cpu_finite_check, kOwn},
 }};
 
 }  // namespace

@@ -57,9 +57,8 @@ inline int32_t synthetic_token(uint64_t seed, int64_t index, int64_t vocabulary)
   return static_cast<int32_t>(noise % 4 == 0 ? noise / 4 % vocabulary : index * 7 % vocabulary);
 }
 
-/// Opens devices, trains, and reports. Devices outlive the trainer.
-inline Result<TinyResult> train_tiny(const TinyRun& run) {
-  BackendRegistry registry = built_in_backends();
+/// Opens devices of `registry`, trains, and reports. Devices outlive the trainer.
+inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& registry) {
   STAGECOACH_ASSIGN_OR_RETURN(auto devices, registry.open_devices(run.devices));
   std::vector<Device*> pointers;
   for (const auto& device : devices) pointers.push_back(device.get());
@@ -90,6 +89,11 @@ inline Result<TinyResult> train_tiny(const TinyRun& run) {
   result.report = trainer->report();
   result.plan = trainer->plan();
   return result;
+}
+
+/// The same on this program's own backends.
+inline Result<TinyResult> train_tiny(const TinyRun& run) {
+  return train_tiny(run, built_in_backends());
 }
 
 }  // namespace stagecoach::testing

@@ -111,6 +111,15 @@ def heavy_header(tree):
                 yield path, number, f'{family} is already included by {first}'
 
 
+def is_optional(tree, path, built):
+    """Built only with a GPU backend's option, or where a vendor's header is found."""
+    if path.name.endswith('_header_check.cpp') or path.name == 'hip_over_cuda.cpp':
+        return True
+    folder = tree.root / path.parent
+    vendors = [Path('backends/cuda'), Path('backends/hip')]
+    return path.parent in vendors and not any(other.parent == folder for other in built)
+
+
 def compiled(tree):
     """Every .cpp of the product is built."""
     if tree.build_folder is None:
@@ -126,6 +135,7 @@ def compiled(tree):
     for path, _ in tree.files(LIBRARY_FOLDERS, {'.cpp'}):
         unselected = path in pools and any(
             tree.root / pool in built for pool in pools if pool != path)
+        unselected = unselected or is_optional(tree, path, built)
         if tree.root / path not in built and not unselected:
             yield path, 1, 'is not compiled: no entry in compile_commands.json'
 

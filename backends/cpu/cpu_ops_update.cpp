@@ -1,0 +1,137 @@
+#include <cmath>
+
+#include "backends/cpu/cpu_op_families.h"
+#include "backends/cpu/cpu_tensor.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int64_t kRowTile = 16;
+constexpr int64_t kTask = 16 * 1024;
+constexpr int64_t kPiece = 1024;
+
+/// Where the gates and the ups of a row are: in two tensors, or side by side in one.
+struct GatedRow {
+  GatedRow(const TensorView& gate_tensor, const TensorView& up_tensor, int64_t columns)
+      : gate(gate_tensor),
+        up(up_tensor.is_none() ? gate_tensor : up_tensor),
+        stride(gate_tensor.shape[1]),
+        offset(up_tensor.is_none() ? columns : 0) {}
+  int64_t gate_element(int64_t row) const { return row * stride; }
+  int64_t up_element(int64_t row) const { return row * stride + offset; }
+
+  const TensorView& gate;
+  const TensorView& up;
+  int64_t stride;
+  int64_t offset;
+};
+
+/// sigmoid[i] = 1 / (1 + exp(-x[i])).
+void compute_sigmoid(float* sigmoid, const float* x, int64_t count) {
+  vec::scale(sigmoid, x, -1.0f, count);
+  vec::exp(sigmoid, sigmoid, count);
+  for (int64_t i = 0; i < count; ++i) sigmoid[i] = 1.0f / (1.0f + sigmoid[i]);
+}
+
+}  // namespace
+
+Status cpu_gated_silu_forward(const OpCall& call, TaskPool& pool) {
+  const TensorView& out = call.outputs[0];
+  int64_t columns = out.shape[1];
+  GatedRow operands(call.inputs[0], call.inputs[1], columns);
+  for_tiles(pool, out.shape[0], kRowTile, [&](int64_t first, int64_t end) {
+    ScratchFrame frame;
+    float* gate_scratch = frame.floats(columns);
+    float* up_scratch = frame.floats(columns);
+    float* result = frame.floats(columns);
+    for (int64_t row = first; row < end; ++row) {
+      const float* gate =
+          read_floats(operands.gate, operands.gate_element(row), columns, gate_scratch);
+      const float* up = read_floats(operands.up, operands.up_element(row), columns, up_scratch);
+      compute_sigmoid(result, gate, columns);
+      vec::multiply_into(result, gate, columns);
+      vec::multiply_into(result, up, columns);
+      write_floats(out, row * columns, columns, result, false);
+    }
+  });
+  return Status::ok();
+}
+
+Status cpu_gated_silu_backward(const OpCall& call, TaskPool& pool) {
+  const TensorView& out_grad = call.inputs[0];
+  int64_t columns = out_grad.shape[1];
+  GatedRow operands(call.inputs[1], call.inputs[2], columns);
+  GatedRow grads(call.outputs[0], call.outputs[1], columns);
+  for_tiles(pool, out_grad.shape[0], kRowTile, [&](int64_t first, int64_t end) {
+    ScratchFrame frame;
+    float* scratch[3] = {frame.floats(columns), frame.floats(columns), frame.floats(columns)};
+    float* sigmoid = frame.floats(columns);
+    float* gate_grad = frame.floats(columns);
+    float* up_grad = frame.floats(columns);
+    for (int64_t row = first; row < end; ++row) {
+      const float* grad = read_floats(out_grad, row * columns, columns, scratch[0]);
+      const float* gate =
+          read_floats(operands.gate, operands.gate_element(row), columns, scratch[1]);
+      const float* up = read_floats(operands.up, operands.up_element(row), columns, scratch[2]);
+      compute_sigmoid(sigmoid, gate, columns);
+      for (int64_t i = 0; i < columns; ++i) {
+        float slope = sigmoid[i] * (1.0f + gate[i] * (1.0f - sigmoid[i]));
+        gate_grad[i] = grad[i] * up[i] * slope;
+        up_grad[i] = grad[i] * gate[i] * sigmoid[i];
+      }
+      write_floats(grads.gate, grads.gate_element(row), columns, gate_grad, false);
+      write_floats(grads.up, grads.up_element(row), columns, up_grad, false);
+    }
+  });
+  return Status::ok();
+}
+
+Status cpu_adamw(const OpCall& call, TaskPool& pool) {
+  float* parameters = typed_data<float>(call.outputs[0]);
+  float* first_moment = typed_data<float>(call.outputs[1]);
+  float* second_moment = typed_data<float>(call.outputs[2]);
+  const TensorView& gradient = call.inputs[0];
+  const AdamWFactors factors = adamw_factors(call);
+  for_tiles(pool, gradient.element_count(), kTask, [&](int64_t task_first, int64_t task_end) {
+    float converted[kPiece];
+    for (int64_t first = task_first; first < task_end; first += kPiece) {
+      int64_t count = std::min(kPiece, task_end - first);
+      const float* gradients = read_floats(gradient, first, count, converted);
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t at = first + i;
+        float scaled = gradients[i] * factors.gradient_scale;
+        float m = factors.beta1 * first_moment[at] + factors.one_minus_beta1 * scaled;
+        float v = factors.beta2 * second_moment[at] + factors.one_minus_beta2 * scaled * scaled;
+        first_moment[at] = m;
+        second_moment[at] = v;
+        float scale = std::sqrt(v) * factors.second_correction + factors.epsilon;
+        parameters[at] = parameters[at] * factors.keep - factors.step_size * m / scale;
+      }
+    }
+  });
+  return Status::ok();
+}
+
+Status cpu_finite_check(const OpCall& call, TaskPool& pool) {
+  const TensorView& in = call.inputs[0];
+  int64_t count = in.element_count();
+  ScratchFrame frame;
+  auto* counts = reinterpret_cast<uint64_t*>(frame.doubles(divide_up(count, kTask)));
+  for_tiles(pool, count, kTask, [&](int64_t task_first, int64_t task_end) {
+    float converted[kPiece];
+    uint64_t found = 0;
+    for (int64_t first = task_first; first < task_end; first += kPiece) {
+      int64_t size = std::min(kPiece, task_end - first);
+      const float* values = read_floats(in, first, size, converted);
+      for (int64_t i = 0; i < size; ++i) found += std::isfinite(values[i]) ? 0 : 1;
+    }
+    counts[task_first / kTask] = found;
+  });
+  uint64_t total = 0;
+  for (int64_t i = 0; i < divide_up(count, kTask); ++i) total += counts[i];
+  *typed_data<uint64_t>(call.outputs[0]) = total;
+  return Status::ok();
+}
+
+}  // namespace stagecoach

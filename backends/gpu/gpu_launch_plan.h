@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/bytes.h"
+
+namespace stagecoach {
+
+/// What launch planning needs to know of a card. Plain data, read once when it is opened.
+struct GpuArch {
+  bool is_amd = false;
+  int major = 0;  ///< compute capability; for AMD the leading digits of the gfx number
+  int minor = 0;
+  int multiprocessors = 1;
+  int warp_size = 32;
+  ByteCount shared_bytes = 0;  ///< dynamic shared memory a block may ask for
+};
+
+/// One kernel launch as plain data. Pointers and numbers alike fill 64-bit slots; a kernel that
+/// takes a narrower value reads the low bytes of its slot.
+struct GpuKernelLaunch {
+  static constexpr int kMaxArguments = 24;
+
+  std::string_view kernel;  ///< static text
+  std::array<uint32_t, 3> grid = {1, 1, 1};
+  std::array<uint32_t, 3> block = {1, 1, 1};
+  uint32_t shared_bytes = 0;
+  std::array<uint64_t, kMaxArguments> arguments = {};
+  int argument_count = 0;
+  /// Bit i: argument i is an offset into the stream's workspace, not an address.
+  uint32_t workspace_arguments = 0;
+  /// Bit i: argument i is the address of the stream's error word (null: nothing is reported), where
+  /// a kernel leaves the number of the first row whose id or label is outside the vocabulary.
+  uint32_t error_arguments = 0;
+  /// What argument i grows by from one round to the next.
+  std::array<int64_t, kMaxArguments> steps = {};
+};
+
+/// Launches, in order, that compute one OpCall.
+struct GpuLaunchPlan {
+  static constexpr int kMaxLaunches = 8;
+
+  std::array<GpuKernelLaunch, kMaxLaunches> launches;
+  int launch_count = 0;
+  int64_t rounds = 1;             ///< how often the launches run, one round after another
+  ByteCount workspace_bytes = 0;  ///< scratch the launches share; contents are undefined
+};
+
+}  // namespace stagecoach

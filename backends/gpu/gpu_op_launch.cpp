@@ -1,0 +1,65 @@
+#include "backends/gpu/gpu_op_launch.h"
+
+#include "backends/gpu/gpu_op_plans.h"
+
+namespace stagecoach {
+
+Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
+  GpuLaunchPlan plan;
+  GpuLaunchBuilder builder(plan);
+  switch (call.kind) {
+    case OpKind::kEmbeddingForward:
+    case OpKind::kEmbeddingBackward:
+      plan_embedding(call, builder);
+      break;
+    case OpKind::kLayerNormForward:
+    case OpKind::kLayerNormBackwardInput:
+    case OpKind::kLayerNormBackwardWeight:
+    case OpKind::kRmsNormForward:
+    case OpKind::kRmsNormBackwardInput:
+    case OpKind::kRmsNormBackwardWeight:
+      plan_norm(call, builder);
+      break;
+    case OpKind::kRotary:
+    case OpKind::kQkNormForward:
+    case OpKind::kQkNormBackwardInput:
+    case OpKind::kQkNormBackwardWeight:
+      plan_heads(call, builder);
+      break;
+    case OpKind::kMatmul:
+      STAGECOACH_RETURN_IF_ERROR(plan_matmul(call, builder));
+      break;
+    case OpKind::kAttentionForward:
+    case OpKind::kAttentionBackward:
+      STAGECOACH_RETURN_IF_ERROR(plan_attention(call, arch, builder));
+      break;
+    case OpKind::kLinearCrossEntropyForward:
+    case OpKind::kLinearCrossEntropyBackwardInput:
+    case OpKind::kLinearCrossEntropyBackwardWeight:
+      STAGECOACH_RETURN_IF_ERROR(plan_cross_entropy(call, builder));
+      break;
+    case OpKind::kColumnSum:
+    case OpKind::kSumOfSquares:
+    case OpKind::kChecksum:
+    case OpKind::kFiniteCheck:
+    case OpKind::kSquaredErrorForward:
+      plan_reduction(call, builder);
+      break;
+    case OpKind::kGeluForward:
+    case OpKind::kGeluBackward:
+    case OpKind::kAdd:
+    case OpKind::kMultiply:
+    case OpKind::kDropout:
+    case OpKind::kSquaredErrorBackward:
+    case OpKind::kAccumulate:
+    case OpKind::kConvert:
+    case OpKind::kGatedSiluForward:
+    case OpKind::kGatedSiluBackward:
+    case OpKind::kAdamW:
+      plan_elementwise(call, builder);
+      break;
+  }
+  return plan;
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+#include <limits>
+
+#include "backends/gpu/gpu_op_plans.h"
+#include "backends/gpu/kernels/attention_tiles.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int64_t kMatmulTile = 128;  ///< matmul.gpu.cu
+constexpr int64_t kThreads = GpuLaunchBuilder::kThreads;
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+/// Gradients of logits are kept times this, so that small ones stay normal numbers in fp16.
+constexpr float kGradScale = 1024.0f;
+
+Status check_blocks(const MatmulPart& part) {
+  if (matmul_blocks(part) <= std::numeric_limits<int32_t>::max()) return Status::ok();
+  return unimplemented(
+      fmt::format("a product of {} x {} has more tiles than a launch takes", part.m, part.n));
+}
+
+/// The arguments after the operands' addresses and strides for a product in one round.
+void add_matmul_numbers(GpuLaunchBuilder& builder, const MatmulPart& part) {
+  builder.integer(part.m).integer(part.n).integer(part.k).integer(kNoLimit).integer(kNoLimit);
+  builder.real(part.alpha).flag(part.out_is_fp32).flag(part.accumulate);
+}
+
+}  // namespace
+
+std::string_view matmul_kernel(const MatmulPart& part) {
+  static constexpr StorageKernels kForms[2][2] = {
+      {STAGECOACH_STORAGE_KERNELS("matmul_nn"), STAGECOACH_STORAGE_KERNELS("matmul_nt")},
+      {STAGECOACH_STORAGE_KERNELS("matmul_tn"), STAGECOACH_STORAGE_KERNELS("matmul_tt")}};
+  return kForms[part.transpose_a ? 1 : 0][part.transpose_b ? 1 : 0].of(part.dtype);
+}
+
+int64_t matmul_blocks(const MatmulPart& part) {
+  return tiles_of(part.m, kMatmulTile) * tiles_of(part.n, kMatmulTile);
+}
+
+Status plan_matmul(const OpCall& call, GpuLaunchBuilder& builder) {
+  const TensorView& out = call.outputs[0];
+  const TensorView& a = call.inputs[0];
+  const TensorView& b = call.inputs[1];
+  MatmulPart part;
+  part.dtype = a.dtype;
+  part.transpose_a = call.transpose_a;
+  part.transpose_b = call.transpose_b;
+  part.m = out.shape[0];
+  part.n = out.shape[1];
+  part.k = a.shape[call.transpose_a ? 0 : 1];
+  part.out_is_fp32 = out.dtype == DType::kF32;
+  part.accumulate = call.accumulate;
+  STAGECOACH_RETURN_IF_ERROR(check_blocks(part));
+  builder.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+  builder.tensor(out).integer(part.n).tensor(a).integer(a.shape[1]).tensor(b);
+  builder.integer(b.shape[1]).tensor(call.inputs[2]);
+  add_matmul_numbers(builder, part);
+  return Status::ok();
+}
+
+namespace {
+
+/// Linear cross-entropy in rounds of `chunk` rows, whose logits lie in workspace.
+class CrossEntropyPlan {
+ public:
+  CrossEntropyPlan(const OpCall& call, GpuLaunchBuilder& builder)
+      : call_(call),
+        builder_(builder),
+        hidden_(call.inputs[0]),
+        weight_(call.inputs[1]),
+        rows_(hidden_.shape[0]),
+        columns_(hidden_.shape[1]),
+        vocabulary_(weight_.shape[0]),
+        stride_(tiles_of(vocabulary_, 8) * 8),
+        element_(dtype_size_bytes(hidden_.dtype)) {
+    constexpr ByteCount kBudget = ByteCount{512} << 20;
+    ByteCount row_bytes = stride_ * (ByteCount{sizeof(float)} + element_);
+    int64_t tiles = std::max(kBudget / row_bytes / kMatmulTile, int64_t{1});
+    chunk_ = std::min(rows_, tiles * kMatmulTile);
+    logits_ = builder.reserve(chunk_ * stride_ * ByteCount{sizeof(float)});
+    builder.set_rounds(tiles_of(rows_, chunk_));
+  }
+
+  Status plan() {
+    STAGECOACH_RETURN_IF_ERROR(check_blocks(logits_part()));
+    add_id_check(builder_, call_.inputs[2], -1, vocabulary_);
+    add_logits();
+    if (call_.kind == OpKind::kLinearCrossEntropyForward) {
+      add_losses();
+      return Status::ok();
+    }
+    grads_ = builder_.reserve(chunk_ * stride_ * element_);
+    add_logit_grads();
+    return call_.kind == OpKind::kLinearCrossEntropyBackwardInput ? add_hidden_grad()
+                                                                  : add_weight_grad();
+  }
+
+ private:
+  MatmulPart logits_part() const {
+    MatmulPart part;
+    part.dtype = hidden_.dtype;
+    part.transpose_b = true;
+    part.m = chunk_;
+    part.n = vocabulary_;
+    part.k = columns_;
+    part.out_is_fp32 = true;
+    return part;
+  }
+
+  /// `rows` is what is left of them.
+  GpuLaunchBuilder& rows_left() { return builder_.integer(rows_, -chunk_); }
+
+  void add_logits() {
+    MatmulPart part = logits_part();
+    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    builder_.workspace(logits_).integer(stride_).tensor(hidden_, chunk_ * columns_ * element_);
+    builder_.integer(columns_).tensor(weight_).integer(columns_).integer(0);
+    rows_left().integer(part.n).integer(part.k).integer(chunk_).integer(kNoLimit);
+    builder_.real(1.0f).flag(true).flag(false);
+  }
+
+  void add_losses() {
+    int64_t step = chunk_ * ByteCount{sizeof(float)};
+    builder_.launch_walking("cross_entropy_rows", chunk_);
+    builder_.tensor(call_.outputs[0], step).tensor(call_.outputs[1], step).workspace(logits_);
+    builder_.tensor(call_.inputs[2], step);
+    rows_left().integer(chunk_).integer(vocabulary_).integer(stride_);
+  }
+
+  void add_logit_grads() {
+    static constexpr StorageKernels kKernels = STAGECOACH_STORAGE_KERNELS("logit_grads");
+    int64_t step = chunk_ * ByteCount{sizeof(float)};
+    builder_.launch_walking(kKernels.of(hidden_.dtype), chunk_);
+    builder_.workspace(grads_).workspace(logits_).tensor(call_.inputs[2], step);
+    builder_.tensor(call_.inputs[3], step);
+    rows_left().integer(chunk_).integer(vocabulary_).integer(stride_).real(kGradScale);
+  }
+
+  /// hidden_grad[chunk, C] = grads[chunk, V] * weight[V, C].
+  Status add_hidden_grad() {
+    MatmulPart part;
+    part.dtype = hidden_.dtype;
+    part.m = chunk_;
+    part.n = columns_;
+    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    builder_.tensor(call_.outputs[0], chunk_ * columns_ * element_).integer(columns_);
+    builder_.workspace(grads_).integer(stride_).tensor(weight_).integer(columns_).integer(0);
+    rows_left().integer(columns_).integer(vocabulary_).integer(chunk_).integer(kNoLimit);
+    builder_.real(call_.scale / kGradScale).flag(hidden_.dtype == DType::kF32);
+    builder_.flag(call_.accumulate);
+    return Status::ok();
+  }
+
+  /// weight_grad[V, C] += grads[chunk, V]^T * hidden[chunk, C], chunks in order.
+  Status add_weight_grad() {
+    MatmulPart part;
+    part.dtype = hidden_.dtype;
+    part.transpose_a = true;
+    part.m = vocabulary_;
+    part.n = columns_;
+    STAGECOACH_RETURN_IF_ERROR(check_blocks(part));
+    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    builder_.tensor(call_.outputs[0]).integer(columns_).workspace(grads_).integer(stride_);
+    builder_.tensor(hidden_, chunk_ * columns_ * element_).integer(columns_).integer(0);
+    builder_.integer(vocabulary_).integer(columns_);
+    rows_left().integer(kNoLimit).integer(chunk_);
+    builder_.real(call_.scale / kGradScale).flag(true).flag(true);
+    return Status::ok();
+  }
+
+  const OpCall& call_;
+  GpuLaunchBuilder& builder_;
+  const TensorView& hidden_;
+  const TensorView& weight_;
+  int64_t rows_, columns_, vocabulary_;
+  int64_t stride_;  ///< elements between rows of logits: a multiple of 16 bytes
+  ByteCount element_;
+  int64_t chunk_ = 0;
+  ByteCount logits_ = 0;
+  ByteCount grads_ = 0;
+};
+
+}  // namespace
+
+Status plan_cross_entropy(const OpCall& call, GpuLaunchBuilder& builder) {
+  return CrossEntropyPlan(call, builder).plan();
+}
+
+namespace {
+
+/// The kernels of one padded head dimension.
+struct AttentionKernels {
+  int padded_dim;
+  StorageKernels forward, keys, queries;
+};
+
+#define STAGECOACH_ATTENTION_KERNELS(dim)                               \
+  {                                                                     \
+    dim, STAGECOACH_STORAGE_KERNELS("attention_forward_d" #dim),        \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_keys_d" #dim),   \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_queries_d" #dim) \
+  }
+
+constexpr AttentionKernels kAttentionKernels[] = {STAGECOACH_ATTENTION_KERNELS(64),
+                                                  STAGECOACH_ATTENTION_KERNELS(128),
+                                                  STAGECOACH_ATTENTION_KERNELS(256)};
+
+/// Tiles of a call's attention kernels.
+struct AttentionTiles {
+  int64_t rows;
+  int64_t threads;
+  int64_t shared_bytes;
+};
+
+Result<AttentionTiles> choose_tiles(const OpCall& call, const GpuArch& arch,
+                                    const AttentionKernels& kernels, bool backward) {
+  int element = static_cast<int>(dtype_size_bytes(call.outputs[0].dtype));
+  int rows = attention_tile_rows(element, kernels.padded_dim, backward, arch.is_amd);
+  int bytes = attention_shared_bytes(element, kernels.padded_dim, rows, backward);
+  if (bytes > arch.shared_bytes) {
+    return unimplemented(fmt::format(
+        "{} with heads of {} in {} needs {} bytes of shared memory a block, this card has {}",
+        op_kind_name(call.kind), call.head_dim, dtype_name(call.outputs[0].dtype), bytes,
+        arch.shared_bytes));
+  }
+  return AttentionTiles{rows, rows / 16 * 32, bytes};
+}
+
+void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int64_t rows) {
+  builder.integer(rows / call.sequence).integer(call.sequence).integer(call.heads);
+  builder.integer(call.kv_heads).integer(call.head_dim).real(call.scale);
+  add_dropout_arguments(builder, call);
+}
+
+/// Blocks of a kernel that walks over `panels` of rows times `each`.
+int64_t attention_blocks(const OpCall& call, int64_t rows, int64_t tile_rows, int64_t each) {
+  int64_t blocks = rows / call.sequence * tiles_of(call.sequence, tile_rows) * each;
+  return std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max());
+}
+
+void add_backward_pass(const OpCall& call, GpuLaunchBuilder& builder, std::string_view kernel,
+                       int64_t blocks, const AttentionTiles& tiles, ByteCount delta) {
+  builder.launch(kernel, blocks, 1, tiles.threads, tiles.shared_bytes);
+  builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
+  builder.tensor(call.inputs[3]).workspace(delta);
+  add_attention_numbers(call, builder, call.inputs[1].shape[0]);
+}
+
+}  // namespace
+
+Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
+  static constexpr StorageKernels kDelta = STAGECOACH_STORAGE_KERNELS("attention_delta");
+  const AttentionKernels* kernels = nullptr;
+  for (const AttentionKernels& candidate : kAttentionKernels) {
+    if (kernels == nullptr && call.head_dim <= candidate.padded_dim) kernels = &candidate;
+  }
+  if (kernels == nullptr) {
+    return unimplemented(
+        fmt::format("attention heads of {}, no kernel for more than 256", call.head_dim));
+  }
+  bool backward = call.kind == OpKind::kAttentionBackward;
+  STAGECOACH_ASSIGN_OR_RETURN(AttentionTiles tiles, choose_tiles(call, arch, *kernels, backward));
+  DType dtype = call.outputs[0].dtype;
+  int64_t rows = call.outputs[0].shape[0];
+  if (!backward) {
+    builder.launch(kernels->forward.of(dtype), attention_blocks(call, rows, tiles.rows, call.heads),
+                   1, tiles.threads, tiles.shared_bytes);
+    builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
+    add_attention_numbers(call, builder, rows);
+    return Status::ok();
+  }
+  int64_t heads = rows * call.heads;
+  ByteCount delta = builder.reserve(heads * ByteCount{sizeof(float)});
+  builder.launch_walking(kDelta.of(dtype), tiles_of(heads, kThreads / 32));
+  builder.workspace(delta).tensor(call.inputs[2]).tensor(call.inputs[0]).integer(heads);
+  builder.integer(call.head_dim);
+  int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels->padded_dim));
+  add_backward_pass(call, builder, kernels->keys.of(dtype),
+                    attention_blocks(call, rows, tiles.rows, call.kv_heads * slices), tiles, delta);
+  add_backward_pass(call, builder, kernels->queries.of(dtype),
+                    attention_blocks(call, rows, tiles.rows, call.heads), tiles, delta);
+  return Status::ok();
+}
+
+}  // namespace stagecoach

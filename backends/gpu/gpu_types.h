@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+namespace stagecoach {
+
+// Opaque handles as the drivers give them out. A context of a driver that has none (HIP) stands for
+// the device number plus one, so that null always means "none current".
+using GpuAddress = uint64_t;
+using GpuContextHandle = void*;
+using GpuStreamHandle = void*;
+using GpuEventHandle = void*;
+using GpuModuleHandle = void*;
+using GpuFunctionHandle = void*;
+
+/// The attributes that the template asks for; each Api translates to its driver's numbers.
+enum class GpuAttribute : uint8_t {
+  kComputeMajor,
+  kComputeMinor,
+  kMultiprocessors,
+  kWarpSize,
+  kSharedBytesPerBlock,  ///< the most a kernel may opt in to
+  kCopyEngines,
+};
+inline constexpr int kGpuAttributeCount = static_cast<int>(GpuAttribute::kCopyEngines) + 1;
+
+}  // namespace stagecoach

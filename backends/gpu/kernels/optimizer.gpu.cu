@@ -1,0 +1,56 @@
+// AdamW with fp32 state: train/optimizer.h's update, factors computed on the host.
+
+#include "backends/gpu/kernels/element.gpu.h"
+
+namespace stagecoach::optimizer_kernels {
+
+struct AdamWFactors {
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float gradient_scale;
+  float epsilon;
+  float keep;
+  float step_size;
+  float second_correction;
+};
+
+template <typename T>
+__device__ inline void update(float* parameters, float* first_moment, float* second_moment,
+                              const T* gradients, int64_t count, const AdamWFactors& factors) {
+  bool wide = all_aligned(parameters, first_moment, second_moment, gradients);
+  for_grid_packs(count, wide, [&](auto width, int64_t index) {
+    constexpr int kWidth = decltype(width)::value;
+    float parameter[kWidth];
+    float first[kWidth];
+    float second[kWidth];
+    float gradient[kWidth];
+    load_pack(parameters + index, parameter);
+    load_pack(first_moment + index, first);
+    load_pack(second_moment + index, second);
+    load_pack(gradients + index, gradient);
+    for (int i = 0; i < kWidth; ++i) {
+      float scaled = gradient[i] * factors.gradient_scale;
+      first[i] = factors.beta1 * first[i] + factors.one_minus_beta1 * scaled;
+      second[i] = factors.beta2 * second[i] + factors.one_minus_beta2 * scaled * scaled;
+      float scale = sqrtf(second[i]) * factors.second_correction + factors.epsilon;
+      parameter[i] = parameter[i] * factors.keep - factors.step_size * first[i] / scale;
+    }
+    store_pack(first_moment + index, first);
+    store_pack(second_moment + index, second);
+    store_pack(parameters + index, parameter);
+  });
+}
+
+#define STAGECOACH_OPTIMIZER(T, NAME)                                                              \
+  extern "C" __global__ void adamw_##NAME(                                                         \
+      float* parameters, float* first_moment, float* second_moment, const T* gradients,            \
+      int64_t count, float beta1, float one_minus_beta1, float beta2, float one_minus_beta2,       \
+      float gradient_scale, float epsilon, float keep, float step_size, float second_correction) { \
+    update(parameters, first_moment, second_moment, gradients, count,                              \
+           AdamWFactors{beta1, one_minus_beta1, beta2, one_minus_beta2, gradient_scale, epsilon,   \
+                        keep, step_size, second_correction});                                      \
+  }
+
+STAGECOACH_FOR_STORAGE(STAGECOACH_OPTIMIZER)
+
+}  // namespace stagecoach::optimizer_kernels

@@ -1,0 +1,55 @@
+#pragma once
+
+// The only file that knows which compiler reads the kernels: nvcc, hipcc, or a host compiler with
+// the emulation of tests/kernels (which defines STAGECOACH_EMULATED_GPU and what is missing here).
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#endif
+#include <stdint.h>
+
+/// Lanes that exchange values by shuffles. Wave64 hardware runs two such groups a wave.
+constexpr int kLanes = 32;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(STAGECOACH_EMULATED_GPU)
+#define STAGECOACH_MATRIX_UNITS 1  ///< mma.sync and ldmatrix of 16-bit types
+#else
+#define STAGECOACH_MATRIX_UNITS 0
+#endif
+
+#if !defined(STAGECOACH_EMULATED_GPU)
+/// Shared memory whose size the launch gives.
+#define STAGECOACH_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+
+#if defined(__HIP__)
+__device__ inline float shuffle_xor(float value, int mask) {
+  return __shfl_xor(value, mask, kLanes);
+}
+__device__ inline int shuffle_up(int value, int distance) {
+  return __shfl_up(value, distance, kLanes);
+}
+/// Orders shared memory between the lanes of a group, which run in lockstep here.
+__device__ inline void lanes_sync() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+/// Ticks of the constant clock: 10 ns on most cards, longer on the oldest.
+__device__ inline int64_t device_time_ns() {
+  return static_cast<int64_t>(__builtin_amdgcn_s_memrealtime()) * 10;
+}
+#else
+__device__ inline float shuffle_xor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask, kLanes);
+}
+__device__ inline int shuffle_up(int value, int distance) {
+  return __shfl_up_sync(0xffffffffu, value, distance, kLanes);
+}
+__device__ inline void lanes_sync() {
+  __syncwarp();
+}
+__device__ inline int64_t device_time_ns() {
+  int64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+#endif
+#endif

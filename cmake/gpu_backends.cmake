@@ -1,0 +1,36 @@
+# The GPU backends. Host code needs no SDK: drivers are opened at run time. Where a vendor's headers
+# are found, our constants are compared with theirs.
+foreach(vendor CUDA HIP)
+  if(NOT STAGECOACH_${vendor})
+    continue()
+  endif()
+  string(TOLOWER ${vendor} folder)
+  stagecoach_folder_library(backends/${folder} LINKS stagecoach_backends_gpu)
+  target_link_libraries(stagecoach_backends PRIVATE stagecoach_backends_${folder})
+  target_compile_definitions(stagecoach_backends PUBLIC STAGECOACH_${vendor}=1)
+endforeach()
+
+function(stagecoach_check_header vendor header)
+  find_path(STAGECOACH_${vendor}_INCLUDE ${header} ${ARGN})
+  string(TOLOWER ${vendor} folder)
+  if(STAGECOACH_${vendor} AND STAGECOACH_${vendor}_INCLUDE)
+    set(source ${CMAKE_SOURCE_DIR}/backends/${folder}/${folder}_header_check.cpp)
+    target_sources(stagecoach_backends_${folder} PRIVATE ${source})
+    target_include_directories(stagecoach_backends_${folder} SYSTEM PRIVATE
+                               ${STAGECOACH_${vendor}_INCLUDE})
+  elseif(STAGECOACH_${vendor})
+    message(STATUS "${header} is not found: constants of the ${folder} backend are not checked")
+  endif()
+endfunction()
+stagecoach_check_header(CUDA cuda.h HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES include)
+stagecoach_check_header(HIP hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm
+                        PATH_SUFFIXES include)
+
+# HIP's functions over NVIDIA's driver, so that the HIP backend itself runs on an NVIDIA card
+# (docs/hip_backend.md). For tests only; never installed.
+if(STAGECOACH_CUDA AND STAGECOACH_HIP AND STAGECOACH_TESTS)
+  add_library(hip_over_cuda MODULE testing/hip_over_cuda/hip_over_cuda.cpp)
+  target_link_libraries(hip_over_cuda PRIVATE stagecoach_backends_cuda stagecoach_backends_hip)
+  set_target_properties(hip_over_cuda PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  stagecoach_configure_target(hip_over_cuda)
+endif()

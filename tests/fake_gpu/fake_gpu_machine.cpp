@@ -1,0 +1,142 @@
+#include "tests/fake_gpu/fake_gpu_machine.h"
+
+#include <cstring>
+
+#include "backends/cpu/cpu_executable.h"
+#include "backends/cpu/cpu_ops.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr const char* kOracleKernel = "oracle";
+
+std::span<const std::byte> as_image(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size() + 1));  // literals end in zero
+}
+
+/// A kernel of the CPU backend's test table, as the fake driver calls it.
+struct TestKernel {
+  const CpuKernelEntry* entry;
+  FakeGpuDriver* driver;
+};
+
+int run_test_kernel(void* user, const uint64_t* arguments) {
+  const auto& kernel = *static_cast<TestKernel*>(user);
+  CpuKernelCall call{};
+  for (size_t i = 0; i < kernel.entry->signature.size(); ++i) {
+    CpuKernelArgument& argument = call.arguments[i];
+    uint64_t word = arguments[i];
+    switch (kernel.entry->signature[i]) {
+      case 'p':
+        argument.pointer = reinterpret_cast<std::byte*>(static_cast<uintptr_t>(word));
+        argument.size = static_cast<ByteCount>(kernel.driver->bytes_behind(word));
+        break;
+      case 'i':
+        argument.integer = static_cast<int64_t>(word);
+        break;
+      default:
+        std::memcpy(&argument.real, &word, sizeof(argument.real));
+    }
+  }
+  return kernel.entry->function(call).is_ok() ? 0 : FakeGpuError::kIllegalAddress;
+}
+
+void add_test_kernels(FakeGpuDriver& driver) {
+  for (const CpuKernelEntry& entry : cpu_test_kernels()) {
+    FakeGpuKernel kernel;
+    kernel.name = std::string(entry.name);
+    kernel.argument_count = static_cast<int>(entry.signature.size());
+    kernel.function = run_test_kernel;
+    // Belongs to the process: a driver's threads may run it until the driver ends.
+    static std::vector<std::unique_ptr<TestKernel>>& kept =
+        *new std::vector<std::unique_ptr<TestKernel>>;
+    kept.push_back(std::make_unique<TestKernel>(TestKernel{&entry, &driver}));
+    kernel.user = kept.back().get();
+    driver.add_kernel(std::move(kernel));
+  }
+}
+
+}  // namespace
+
+OracleKernelTable::OracleKernelTable(FakeGpuDriver& driver) : pool_(TaskPool::create(1)) {
+  code_.image = as_image(kFakeModule);
+  code_.targets = {"fake_90"};
+  code_.build_flag = "FAKE_ARCHS";
+  FakeGpuKernel kernel;
+  kernel.name = kOracleKernel;
+  kernel.argument_count = 3;
+  kernel.function = &OracleKernelTable::run;
+  kernel.user = this;
+  driver.add_kernel(std::move(kernel));
+}
+
+Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch&) {
+  size_t position = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      calls_.push_back(std::make_unique<OpCall>());
+      free_.reserve(calls_.size());
+      free_.push_back(calls_.size() - 1);
+    }
+    position = free_.back();
+    free_.pop_back();
+    *calls_[position] = call;
+  }
+  GpuLaunchPlan plan;
+  plan.workspace_bytes = workspace_bytes_;
+  plan.launch_count = 1;
+  GpuKernelLaunch& launch = plan.launches[0];
+  launch.kernel = kOracleKernel;
+  launch.arguments[0] = position;
+  launch.argument_count = 3;
+  launch.workspace_arguments = 1u << 1;
+  launch.error_arguments = 1u << 2;
+  return plan;
+}
+
+int OracleKernelTable::run(void* user, const uint64_t* arguments) {
+  auto& table = *static_cast<OracleKernelTable*>(user);
+  auto position = static_cast<size_t>(arguments[0]);
+  OpCall call;
+  {
+    std::lock_guard lock(table.mutex_);
+    call = *table.calls_[position];
+    table.free_.push_back(position);
+  }
+  ByteCount scratch = table.workspace_bytes_;
+  if (scratch > 0) {
+    std::memset(reinterpret_cast<void*>(static_cast<uintptr_t>(arguments[1])), 0xff,
+                static_cast<size_t>(scratch));
+  }
+  Status status = run_cpu_op(call, *table.pool_);
+  if (status.code() == StatusCode::kDataLoss) {
+    // As a kernel does: the row goes into the error word, and the card goes on.
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(arguments[2]))).store(0);
+    return 0;
+  }
+  return status.is_ok() ? 0 : FakeGpuError::kLaunchFailed;
+}
+
+std::string_view OracleKernelTable::provider(OpKind) const {
+  return "CPU oracle";
+}
+
+FakeGpuMachine::FakeGpuMachine(const FakeGpuOptions& options)
+    : driver_(options),
+      table_(std::make_shared<OracleKernelTable>(driver_)),
+      backend_(make_fake_gpu_backend(driver_, table_)) {
+  add_test_kernels(driver_);
+}
+
+Result<std::vector<std::unique_ptr<Device>>> FakeGpuMachine::open(const std::string& which) {
+  STAGECOACH_ASSIGN_OR_RETURN(auto specs, parse_device_specs("fake_gpu:" + which));
+  return backend_->open(specs.front());
+}
+
+ExecutableImage FakeGpuMachine::test_kernels() {
+  return ExecutableImage{"test kernels", as_image(kFakeModule)};
+}
+
+}  // namespace stagecoach

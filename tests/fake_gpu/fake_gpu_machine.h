@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/task_pool.h"
+#include "hal/device.h"
+#include "testing/fake_gpu_api.h"
+
+namespace stagecoach {
+
+/// A kernel table for the fake driver: every op is one launch, of a kernel that runs the CPU oracle
+/// on the operands (fake device memory is host memory).
+class OracleKernelTable final : public GpuKernelTable {
+ public:
+  explicit OracleKernelTable(FakeGpuDriver& driver);
+
+  const GpuCode& code() const override { return code_; }
+  Result<GpuLaunchPlan> plan(const OpCall& call, const GpuArch& arch) override;
+  std::string_view provider(OpKind kind) const override;
+
+  /// For tests of what a build lacks.
+  GpuCode& edit_code() { return code_; }
+  /// Scratch memory that every op asks for from now on.
+  void set_workspace_bytes(ByteCount size) { workspace_bytes_ = size; }
+
+ private:
+  static int run(void* user, const uint64_t* arguments);
+
+  GpuCode code_;
+  std::unique_ptr<TaskPool> pool_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<OpCall>> calls_;  // queued or free; a launch carries its position
+  std::vector<size_t> free_;
+  std::atomic<ByteCount> workspace_bytes_{0};
+};
+
+/// A fake machine with the oracle's kernels, the test kernels of the CPU backend, and the backend
+/// that opens its cards. Outlives the devices opened on it.
+class FakeGpuMachine {
+ public:
+  explicit FakeGpuMachine(const FakeGpuOptions& options = {});
+
+  FakeGpuDriver& driver() { return driver_; }
+  OracleKernelTable& table() { return *table_; }
+  Backend& backend() { return *backend_; }
+  /// Another backend on this machine, for a registry.
+  std::unique_ptr<Backend> make_backend() { return make_fake_gpu_backend(driver_, table_); }
+  /// Opens "fake_gpu:WHICH".
+  Result<std::vector<std::unique_ptr<Device>>> open(const std::string& which);
+  /// An image that holds the test kernels.
+  static ExecutableImage test_kernels();
+
+ private:
+  FakeGpuDriver driver_;
+  std::shared_ptr<OracleKernelTable> table_;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,166 @@
+#include "backends/gpu/gpu_op_launch.h"
+
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "backends/cpu/cpu_backend.h"
+#include "tests/kernels/emulated_kernels.h"
+#include "tests/kernels/op_case.h"
+
+namespace stagecoach {
+namespace {
+
+/// Tensors of any size over one small piece of memory: planning reads addresses only.
+class GpuOpLaunchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    DeviceSpec spec;
+    spec.backend = "cpu";
+    spec.which = "1";
+    spec.text = "cpu:1";
+    device_ = std::move(make_cpu_backend()->open(spec).value().front());
+    buffer_ = std::move(device_->allocate(256, "small").buffer);
+    arch_.shared_bytes = 96 * 1024;
+  }
+
+  TensorView tensor(DType dtype, const Shape& shape) {
+    return TensorView{buffer_->view(), dtype, shape};
+  }
+  static OpCall call_of(OpKind kind, std::initializer_list<TensorView> outputs,
+                        std::initializer_list<TensorView> inputs) {
+    OpCall call;
+    call.kind = kind;
+    std::copy(outputs.begin(), outputs.end(), call.outputs.begin());
+    std::copy(inputs.begin(), inputs.end(), call.inputs.begin());
+    return call;
+  }
+  GpuLaunchPlan plan(const OpCall& call) {
+    Result<GpuLaunchPlan> result = plan_op(call, arch_);
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    return result.is_ok() ? *result : GpuLaunchPlan();
+  }
+  /// What every launch must keep to on any card.
+  static void expect_launchable(const GpuLaunchPlan& plan) {
+    EXPECT_GE(plan.launch_count, 1);
+    EXPECT_GE(plan.rounds, 1);
+    for (int i = 0; i < plan.launch_count; ++i) {
+      const GpuKernelLaunch& launch = plan.launches[static_cast<size_t>(i)];
+      SCOPED_TRACE(launch.kernel);
+      const auto* kernel = emulation::find_emulated_kernel(launch.kernel);
+      ASSERT_NE(kernel, nullptr);
+      EXPECT_EQ(kernel->argument_count, launch.argument_count);
+      EXPECT_GE(launch.grid[0], 1u);
+      EXPECT_LE(launch.grid[0], 2147483647u);
+      EXPECT_GE(launch.grid[1], 1u);
+      EXPECT_LE(launch.grid[1], 65535u);
+      EXPECT_GE(launch.block[0], 32u);
+      EXPECT_LE(launch.block[0], 1024u);
+      EXPECT_LE(launch.shared_bytes, 96u * 1024u);
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  BufferHandle buffer_;
+  GpuArch arch_;
+};
+
+constexpr int64_t kHuge = int64_t{5} << 30;  // more elements than 32 bits count
+
+TEST_F(GpuOpLaunchTest, EveryKindHasLaunchableKernels) {
+  CaseMaker maker(3);
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const auto& make : op_cases(dtype, false)) {
+      OpCase test = make(maker);
+      OpCall call = test.call;
+      for (size_t i = 0; i < test.outputs.size(); ++i) {
+        const HostTensor& host = test.outputs[i];
+        if (!host.is_none()) call.outputs[i] = tensor(host.dtype, host.shape);
+      }
+      for (size_t i = 0; i < test.inputs.size(); ++i) {
+        const HostTensor& host = test.inputs[i];
+        if (!host.is_none()) call.inputs[i] = tensor(host.dtype, host.shape);
+      }
+      SCOPED_TRACE(op_kind_name(call.kind));
+      expect_launchable(plan(call));
+    }
+  }
+}
+
+TEST_F(GpuOpLaunchTest, MoreElementsThan32BitsCount) {
+  TensorView row = tensor(DType::kBF16, {kHuge});
+  TensorView wide = tensor(DType::kF32, {kHuge});
+  for (const OpCall& call :
+       {call_of(OpKind::kAdd, {row}, {row, row}), call_of(OpKind::kConvert, {wide}, {row}),
+        call_of(OpKind::kSumOfSquares, {tensor(DType::kF64, {1})}, {row}),
+        call_of(OpKind::kFiniteCheck, {tensor(DType::kU64, {1})}, {row}),
+        call_of(OpKind::kAdamW, {wide, wide, wide}, {row}),
+        call_of(OpKind::kChecksum, {tensor(DType::kU64, {1})}, {wide})}) {
+    SCOPED_TRACE(op_kind_name(call.kind));
+    GpuLaunchPlan result = plan(call);
+    expect_launchable(result);
+    EXPECT_LE(result.workspace_bytes, ByteCount{16} << 20);
+    // The count reaches the kernel whole.
+    bool found = false;
+    for (uint64_t word : result.launches[0].arguments) {
+      found = found || word == static_cast<uint64_t>(kHuge);
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+TEST_F(GpuOpLaunchTest, ManyRows) {
+  constexpr int64_t kRows = int64_t{3} << 31;
+  TensorView matrix = tensor(DType::kBF16, {kRows, 1});
+  TensorView rows = tensor(DType::kF32, {kRows});
+  OpCall norm =
+      call_of(OpKind::kLayerNormForward, {matrix, rows, rows}, {matrix, tensor(DType::kBF16, {1})});
+  expect_launchable(plan(norm));
+  expect_launchable(plan(call_of(OpKind::kColumnSum, {tensor(DType::kF32, {1})}, {matrix})));
+}
+
+TEST_F(GpuOpLaunchTest, LogitsExistForFewRowsOnly) {
+  for (int64_t vocabulary : {50257, 151936, 4000000}) {
+    for (int64_t rows : {1, 8192, 1000000}) {
+      TensorView hidden = tensor(DType::kBF16, {rows, 2048});
+      TensorView weight = tensor(DType::kBF16, {vocabulary, 2048});
+      TensorView labels = tensor(DType::kI32, {rows});
+      TensorView lse = tensor(DType::kF32, {rows});
+      OpCall call =
+          call_of(OpKind::kLinearCrossEntropyBackwardWeight,
+                  {tensor(DType::kF32, {vocabulary, 2048})}, {hidden, weight, labels, lse});
+      GpuLaunchPlan result = plan(call);
+      expect_launchable(result);
+      ByteCount rows_of_tile = std::min<int64_t>(rows, 128) * (vocabulary + 8) * 6;
+      EXPECT_LE(result.workspace_bytes, std::max(ByteCount{513} << 20, rows_of_tile + 4096));
+      // Together the rounds reach every row, and the last is not empty.
+      const GpuKernelLaunch& logits = result.launches[1];
+      int64_t chunk = static_cast<int64_t>(logits.arguments[10]);
+      EXPECT_EQ(static_cast<int64_t>(logits.arguments[7]), rows);
+      EXPECT_EQ(logits.steps[7], -chunk);
+      EXPECT_GE(result.rounds * chunk, rows);
+      EXPECT_LT((result.rounds - 1) * chunk, rows);
+    }
+  }
+}
+
+TEST_F(GpuOpLaunchTest, AttentionThatNoKernelServesIsRefusedByName) {
+  OpCall call = call_of(OpKind::kAttentionForward,
+                        {tensor(DType::kF32, {4, 512}), tensor(DType::kF32, {4, 1})},
+                        {tensor(DType::kF32, {4, 3 * 512})});
+  call.sequence = 4;
+  call.heads = call.kv_heads = 1;
+  call.head_dim = 512;
+  Result<GpuLaunchPlan> wide = plan_op(call, arch_);
+  ASSERT_FALSE(wide.is_ok());
+  EXPECT_EQ(wide.status().code(), StatusCode::kUnimplemented);
+  EXPECT_NE(wide.status().message().find("heads of 512"), std::string::npos);
+  call.head_dim = 128;
+  call.outputs[0].shape = {4, 128};
+  arch_.shared_bytes = 16 * 1024;
+  Result<GpuLaunchPlan> small = plan_op(call, arch_);
+  ASSERT_FALSE(small.is_ok());
+  EXPECT_NE(small.status().message().find("this card has 16384"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stagecoach
