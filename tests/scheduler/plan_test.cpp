@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/plan_validation.h"
+
 namespace stagecoach {
 namespace {
 
