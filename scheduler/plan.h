@@ -48,7 +48,7 @@ struct Action {
 /// Who decides the order in which a device runs its actions.
 enum class Admission : uint8_t {
   kStatic,  ///< the list
-  kGate     ///< whichever backward has arrived, else a forward while the in-flight limit allows it
+  kGate     ///< the next backward if it has arrived, else a forward while the limit allows it
 };
 
 /// Which update's weights a micro-batch of window k (see Plan::window_of) computes with.

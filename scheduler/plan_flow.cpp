@@ -39,11 +39,11 @@ PlanFlow::PlanFlow(const Plan& plan, int layer_count, HopTime hop_time)
   }
 }
 
-int64_t PlanFlow::arrival_ns(const Cell& cell, int device) const {
+int64_t PlanFlow::arrival_ns(const Cell& cell, int device, int micro_batch) const {
   if (cell.end_ns == kUnknown || cell.device == device || cell.device < 0 || !hop_time_) {
     return cell.end_ns;
   }
-  return cell.end_ns + hop_time_(cell.device, device);
+  return cell.end_ns + hop_time_(cell.device, device, micro_batch);
 }
 
 int64_t PlanFlow::input_ns(int device, const Stage& stage, int micro_batch) const {
@@ -56,11 +56,13 @@ int64_t PlanFlow::input_ns(int device, const Stage& stage, int micro_batch) cons
     }
     return latest;
   }
-  int64_t input = arrival_ns(forward_[boundary(stage.first_layer, micro_batch)], device);
+  int64_t input =
+      arrival_ns(forward_[boundary(stage.first_layer, micro_batch)], device, micro_batch);
   if (runs_forward(stage.kind) || input == kUnknown) return input;
   // Behind the last layer stands the loss: its gradient exists as soon as the output does.
   const std::vector<Cell>& source = stage.last_layer + 1 == layers_ ? forward_ : gradient_;
-  int64_t gradient = arrival_ns(source[boundary(stage.last_layer + 1, micro_batch)], device);
+  int64_t gradient =
+      arrival_ns(source[boundary(stage.last_layer + 1, micro_batch)], device, micro_batch);
   return gradient == kUnknown ? kUnknown : std::max(input, gradient);
 }
 

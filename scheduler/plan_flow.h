@@ -8,8 +8,9 @@
 
 namespace stagecoach {
 
-/// Time one boundary tensor takes from one device to another, in ns.
-using HopTime = std::function<int64_t(int from_device, int to_device)>;
+/// Time a boundary tensor or its gradient takes from one device to another, in ns. Must give the
+/// same answer every time.
+using HopTime = std::function<int64_t(int from_device, int to_device, int micro_batch)>;
 
 /// What exists when while a plan runs: boundaries, gradients, and updates that are complete. The
 /// one statement of what an action waits for; validation and simulation both ask it. An action
@@ -47,7 +48,7 @@ class PlanFlow {
     return static_cast<size_t>(micro_batch) * (layers_ + 1) + index;
   }
   size_t at_layer(int layer, int row) const { return static_cast<size_t>(row) * layers_ + layer; }
-  int64_t arrival_ns(const Cell& cell, int device) const;
+  int64_t arrival_ns(const Cell& cell, int device, int micro_batch) const;
   int64_t input_ns(int device, const Stage& stage, int micro_batch) const;
   int64_t version_ns(const Stage& stage, int micro_batch) const;
 

@@ -1,6 +1,7 @@
 #include "scheduler/plan_simulation.h"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <limits>
 #include <numeric>
@@ -78,7 +79,8 @@ bool run_front(const Plan& plan, Simulation& simulation, int device, size_t& nex
   return moved;
 }
 
-/// A device whose order a gate decides: forwards in list order, backwards as they arrive.
+/// A device whose order a gate decides. Both passes keep the order of micro-batches, so gradients
+/// are summed in it and the bound on drift holds even if messages overtake each other.
 class GatedDevice {
  public:
   GatedDevice(const Plan& plan, int device) : device_(device) {
@@ -108,17 +110,14 @@ class GatedDevice {
       if (ready != PlanFlow::kUnknown) forward_ready = ready;
     }
     int64_t backward_ready = kNever;
-    int backward = -1;
-    for (int index : in_flight_) {
-      int64_t ready = simulation.ready_ns(device_, index);
-      if (ready == PlanFlow::kUnknown || ready >= backward_ready) continue;
-      backward_ready = ready;
-      backward = index;
+    if (!in_flight_.empty()) {
+      int64_t ready = simulation.ready_ns(device_, in_flight_.front());
+      if (ready != PlanFlow::kUnknown) backward_ready = ready;
     }
     int64_t earliest = std::min(forward_ready, backward_ready);
     if (earliest == kNever) return {};
     int64_t start = std::max(earliest, simulation.free_ns(device_));
-    if (backward_ready <= start) return {start, backward, false};
+    if (backward_ready <= start) return {start, in_flight_.front(), false};
     return {start, forwards_[next_], true};
   }
 
@@ -128,7 +127,7 @@ class GatedDevice {
       in_flight_.push_back(backward_of_[simulation.action(device_, choice.index).micro_batch]);
       ++next_;
     } else {
-      in_flight_.erase(std::find(in_flight_.begin(), in_flight_.end(), choice.index));
+      in_flight_.pop_front();
     }
   }
 
@@ -138,7 +137,7 @@ class GatedDevice {
   size_t next_ = 0;
   std::vector<int> forwards_;
   std::vector<int> backward_of_;  ///< per micro-batch
-  std::vector<int> in_flight_;    ///< backwards whose forward has run
+  std::deque<int> in_flight_;     ///< backwards whose forward has run, oldest first
 };
 
 /// Always runs the earliest start of all devices: nothing that is still unknown can then arrive
@@ -221,7 +220,7 @@ ActionDuration uniform_durations(const Plan& plan, const StageTimes& times, int 
 }
 
 HopTime uniform_hops(int64_t hop_ns) {
-  return [hop_ns](int, int) { return hop_ns; };
+  return [hop_ns](int, int, int) { return hop_ns; };
 }
 
 }  // namespace stagecoach

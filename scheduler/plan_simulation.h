@@ -28,8 +28,9 @@ using ActionDuration = std::function<int64_t(int device, int index)>;
 /// Event simulation of a valid plan (see validate_plan) of a network of `layer_count` layers: a
 /// device runs one slot at a time, each as soon as the device is free and its inputs have arrived
 /// (see PlanFlow). With Admission::kGate the order is found on the way, as PACI's runtime would
-/// (arXiv 2606.07881): backwards in order of arrival first, else the next forward if the device's
-/// in-flight limit allows it. An empty `hop_time` makes hand-overs free. Pure.
+/// (arXiv 2606.07881): the oldest micro-batch's backward if its gradient has arrived, else the next
+/// forward if it has arrived and the device's in-flight limit allows it. An empty `hop_time` makes
+/// hand-overs free. Pure.
 PlanTimeline simulate_plan(const Plan& plan, int layer_count, const ActionDuration& duration,
                            const HopTime& hop_time = {});
 
