@@ -196,26 +196,42 @@ Status check_stage_times(const StageTimes& times) {
   return Status::ok();
 }
 
+namespace {
+
+/// Time of action `index` of a list by its stage's times.
+int64_t action_ns(const Plan& plan, const std::vector<Action>& actions, int index,
+                  const StageTimes& times) {
+  // A pair's time is charged to its first action.
+  if (times.overlapped_ns > 0) {
+    if (actions[index].with_next) return times.overlapped_ns;
+    if (index > 0 && actions[index - 1].with_next) return 0;
+  }
+  switch (plan.stage_of(actions[index]).kind) {
+    case ActionKind::kForward:
+      return times.forward_ns;
+    case ActionKind::kBackward:
+    case ActionKind::kForwardBackward:
+      return times.backward_ns;
+    case ActionKind::kInputGradient:
+      return times.input_ns;
+    case ActionKind::kWeightGradient:
+      return times.weight_ns;
+  }
+  return 0;
+}
+
+}  // namespace
+
 ActionDuration uniform_durations(const Plan& plan, const StageTimes& times, int chunks) {
-  return [&plan, times, chunks](int device, int index) -> int64_t {
+  return [&plan, times, chunks](int device, int index) {
+    return action_ns(plan, plan.device_actions[device], index, times) / chunks;
+  };
+}
+
+ActionDuration stage_durations(const Plan& plan, const std::vector<StageTimes>& times) {
+  return [&plan, times, numbers = stage_numbers(plan)](int device, int index) {
     const std::vector<Action>& actions = plan.device_actions[device];
-    // A pair's time is charged to its first action.
-    if (times.overlapped_ns > 0) {
-      if (actions[index].with_next) return times.overlapped_ns / chunks;
-      if (index > 0 && actions[index - 1].with_next) return 0;
-    }
-    switch (plan.stage_of(actions[index]).kind) {
-      case ActionKind::kForward:
-        return times.forward_ns / chunks;
-      case ActionKind::kBackward:
-      case ActionKind::kForwardBackward:
-        return times.backward_ns / chunks;
-      case ActionKind::kInputGradient:
-        return times.input_ns / chunks;
-      case ActionKind::kWeightGradient:
-        return times.weight_ns / chunks;
-    }
-    return 0;
+    return action_ns(plan, actions, index, times[numbers[actions[index].stage]]);
   };
 }
 

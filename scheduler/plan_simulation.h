@@ -50,6 +50,10 @@ Status check_stage_times(const StageTimes& times);
 /// Every stage takes `times` / `chunks`, rounded down. `plan` must outlive the result.
 ActionDuration uniform_durations(const Plan& plan, const StageTimes& times, int chunks);
 
+/// Stage number s (see stage_numbers) takes `times[s]`, whole. `plan` must outlive the result and
+/// have no more stage numbers than `times`.
+ActionDuration stage_durations(const Plan& plan, const std::vector<StageTimes>& times);
+
 /// Every hand-over takes `hop_ns`.
 HopTime uniform_hops(int64_t hop_ns);
 

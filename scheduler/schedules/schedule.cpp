@@ -12,18 +12,29 @@ namespace stagecoach {
 
 const std::vector<ScheduleParameter>& schedule_parameters() {
   static const std::vector<ScheduleParameter> parameters = {
-      {"chunks", &ScheduleParameters::chunks},
-      {"group", &ScheduleParameters::group},
-      {"accumulation", &ScheduleParameters::accumulation},
-      {"round", &ScheduleParameters::round},
-      {"forward-stages", &ScheduleParameters::forward_stages},
-      {"backward-stages", &ScheduleParameters::backward_stages},
-      {"gate-slack", &ScheduleParameters::slack},
-      {"gate", &ScheduleParameters::gate},
-      {"iterations", &ScheduleParameters::iterations},
-      {"asynchronous", &ScheduleParameters::asynchronous},
-      {"reverse-backward", &ScheduleParameters::reverse_backward},
-      {"memory-limit", &ScheduleParameters::memory_limit}};
+      {"chunks", &ScheduleParameters::chunks,
+       "model stages a device (interleaved, looped-bfs, mobius: 2; zb-h1: 1)"},
+      {"group", &ScheduleParameters::group,
+       "micro-batches that pass a chunk together (interleaved, zb-h1: N)"},
+      {"accumulation", &ScheduleParameters::accumulation,
+       "micro-batches of one update (paci, pipedream-2bw: N)"},
+      {"round", &ScheduleParameters::round, "micro-batches of one round (roundpipe, single: M)"},
+      {"forward-stages", &ScheduleParameters::forward_stages,
+       "forward slots (roundpipe, single, slidedp: 3)"},
+      {"backward-stages", &ScheduleParameters::backward_stages,
+       "backward slots with the fused one (roundpipe, single: forward-stages + 1)"},
+      {"gate-slack", &ScheduleParameters::slack,
+       "more forwards in flight, up to the distance to the last stage (1f1b, pipedream, paci: 0)"},
+      {"gate", &ScheduleParameters::gate,
+       "1: a gate admits forwards while the plan runs (paci: 0)"},
+      {"iterations", &ScheduleParameters::iterations,
+       "iterations in a row, synchronous schedules and roundpipe (1)"},
+      {"asynchronous", &ScheduleParameters::asynchronous,
+       "1: weights of the update before last (roundpipe: 0)"},
+      {"reverse-backward", &ScheduleParameters::reverse_backward,
+       "1: backward from the last micro-batch to the first (gpipe, looped-bfs: 0)"},
+      {"memory-limit", &ScheduleParameters::memory_limit,
+       "activations a device may hold, in stage units (zb-1p: N, zb-2p: 2N)"}};
   return parameters;
 }
 

@@ -32,14 +32,16 @@ struct ScheduleParameters {
   std::optional<int> reverse_backward;  ///< 1: backward from the last micro-batch to the first
   std::optional<int> memory_limit;      ///< activations a device may hold, in stage units
   StageTimes times;                     ///< what searches plan with; zeros: F = I = W
+  std::vector<StageTimes> stage_times;  ///< to simulate with: per stage number; empty: times / V
   double freed_at_input = 0.5;          ///< share of activations a search frees at I
   StageLayers layers;                   ///< per model stage; empty: one layer each
 };
 
-/// A value of ScheduleParameters and its name on a command line.
+/// A value of ScheduleParameters, its name on a command line and what it means, in one line.
 struct ScheduleParameter {
   std::string_view name;
   std::optional<int> ScheduleParameters::*value;
+  std::string_view meaning;
 };
 
 /// All optional parameters.

@@ -13,7 +13,7 @@
 
 namespace stagecoach {
 
-/// A schedule simulated with given stage times, and everything that follows from it.
+/// A plan simulated with given stage times, and everything that follows from it.
 struct ScheduleRun {
   Plan plan;
   PlanTimeline timeline;
@@ -25,8 +25,20 @@ struct ScheduleRun {
   std::optional<ClosedForm> closed_form;
 };
 
-/// Makes the plan of schedule `name` and simulates it with `parameters.times` (checked first).
-/// `freed_at_input` is the share of activations freed at I (0 to 1). Pure.
+/// What a plan is simulated with.
+struct RunConditions {
+  StageTimes times;
+  int chunks = 1;                       ///< a stage takes `times` / chunks
+  std::vector<StageTimes> stage_times;  ///< per stage number instead; empty: `times`
+  double freed_at_input = 0;            ///< share of activations freed at I, 0 to 1
+  OrderNotation notation = OrderNotation::kChunks;
+};
+
+/// Simulates a valid plan. Times that are not positive, more or fewer of them than stages, and
+/// times by stage where a layer is in two stage numbers (roundpipe's slots) are refused. Pure.
+Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions);
+
+/// Makes the plan of schedule `name` and simulates it with `parameters.times`. Pure.
 Result<ScheduleRun> run_schedule(std::string_view name, const ScheduleParameters& parameters,
                                  double freed_at_input);
 
