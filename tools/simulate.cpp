@@ -11,6 +11,7 @@
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/simulation_output.h"
+#include "tools/simulation_plot.h"
 #include "tools/stage_time_file.h"
 
 namespace stagecoach {
@@ -141,8 +142,10 @@ Status write_files(const SimulateOptions& options, const ScheduleRun& run) {
     STAGECOACH_RETURN_IF_ERROR(
         write_file_atomically(sidecar_path(options.csv), plan_to_sidecar(run.plan)));
   }
-  if (!options.trace.empty()) return write_simulation_trace(options.trace, run);
-  return Status::ok();
+  if (!options.trace.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(write_simulation_trace(options.trace, run));
+  }
+  return options.plot.empty() ? Status::ok() : write_plot(options.plot, run);
 }
 
 Result<int> simulate_one(const SimulateOptions& options, const CommandContext& context) {
@@ -171,10 +174,11 @@ ScheduleParameters only_its_own(const Schedule& schedule, ScheduleParameters par
 }
 
 Result<int> compare(const SimulateOptions& options, const CommandContext& context) {
-  if (!options.schedule.empty() || !options.csv.empty() || !options.trace.empty()) {
+  if (!options.schedule.empty() || !options.csv.empty() || !options.trace.empty() ||
+      !options.plot.empty()) {
     return invalid_argument(
-        "--compare names its schedules itself and writes no files; leave out --schedule, --csv and "
-        "--trace");
+        "--compare names its schedules itself and writes no files; leave out --schedule, --csv, "
+        "--trace and --plot");
   }
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, schedule_parameters_of(options));
   std::vector<ComparedRun> rows;
@@ -194,10 +198,8 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
 }
 
 Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
-  for (const auto& [name, value] :
-       {std::pair{"--plot", &options.plot}, std::pair{"--layer-times", &options.layer_times}}) {
-    if (value->empty()) continue;
-    return unimplemented(fmt::format("this version does not have {} yet", name));
+  if (!options.layer_times.empty()) {
+    return unimplemented("this version does not have --layer-times yet");
   }
   if (!options.compare.empty()) return compare(options, context);
   if (options.schedule.empty() && options.csv.empty()) {
@@ -251,7 +253,7 @@ Command make_simulate_command() {
       {"--update", "MODE", "overlap or async (roundpipe)", &options->update},
       {"--csv", "FILE", "write the order there (with --schedule) or read it", &options->csv},
       {"--trace", "FILE", "write a timeline for Perfetto", &options->trace},
-      {"--plot", "FILE", "not in this version yet", &options->plot},
+      {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
       {"--layer-times", "FILE", "not in this version yet", &options->layer_times}};
   for (size_t index = 0; index < schedule_parameters().size(); ++index) {
     const ScheduleParameter& parameter = schedule_parameters()[index];

@@ -126,6 +126,22 @@ TEST(Simulate, TraceIsWritten) {
   EXPECT_THAT(*text, HasSubstr("F+B"));
 }
 
+TEST(Simulate, PlotShowsEverySlotAndTheMemory) {
+  TemporaryFolder folder;
+  simulate("--schedule zb-v --stages 4 --microbatches 8 --plot t.svg", folder.path());
+  Result<std::string> svg = read_file(folder.path() + "/t.svg");
+  ASSERT_TRUE(svg.is_ok());
+  auto count = [&](const std::string& mark) {
+    int found = 0;
+    for (size_t at = 0; (at = svg->find(mark, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("<rect"), 4 + 4 * 48);  // a background and F, I, W of 8 by 2 chunks a device
+  EXPECT_EQ(count("<polyline"), 4);
+  simulate("--schedule dualpipe --stages 4 --microbatches 8 --plot t.html", folder.path());
+  EXPECT_THAT(*read_file(folder.path() + "/t.html"), HasSubstr("makespan 26"));
+}
+
 TEST(Simulate, PerStageTimes) {
   TemporaryFolder folder;
   std::ofstream(folder.path() + "/times.csv") << "# F,B\n1,2\n2,4\n";
@@ -171,7 +187,12 @@ TEST(Simulate, BadRequestsAreRefusedByName) {
   expect_refusal("--schedule roundpipe --stages 2 --microbatches 2 --update barrier",
                  "must be overlap or async");
   expect_refusal("--csv missing.csv", "missing.csv");
-  expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --plot a.svg", "not have --plot yet");
+  expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --plot a.png",
+                 "--plot is 'a.png'; it must end in .svg or .html");
+  expect_refusal("--schedule 1f1b --stages 8 --microbatches 5000 --plot a.svg",
+                 "at most 20000 actions; this run has 80000");
+  expect_refusal("--layer-times a.json", "does not have --layer-times yet");
+  expect_refusal("--compare 1f1b --stages 2 --microbatches 2 --plot a.svg", "writes no files");
 }
 
 }  // namespace
