@@ -59,6 +59,12 @@ enum class VersionRule : uint8_t {
   kDelayed   ///< version max(0, k - 1) in both: PipeDream-2BW, RoundPipe's asynchronous mode
 };
 
+/// What an update waits for beside the gradients of its own layer.
+enum class UpdateScope : uint8_t {
+  kLayer,  ///< nothing: updates run as gradients land, as without a global norm
+  kModel   ///< the gradients of all layers: all updates at once, between iterations
+};
+
 /// Where weights live between actions.
 enum class Residence : uint8_t {
   kStreamed,  ///< on the host; any device may run any stage, boundaries pass through the host
@@ -75,6 +81,7 @@ struct Plan {
   int accumulation = 0;  ///< micro-batches of one update; 0: all of them
   Admission admission = Admission::kStatic;
   VersionRule version_rule = VersionRule::kFlush;
+  UpdateScope update_scope = UpdateScope::kLayer;
   Residence residence = Residence::kStreamed;
   int weight_copies = 1;             ///< devices that may hold the same bound layer
   std::vector<int> in_flight_limit;  ///< per device: most forwards awaiting backward; empty: none

@@ -18,6 +18,7 @@ constexpr std::string_view kOverlap = "OVERLAP_F_B";
 constexpr std::array kAdmissions = {std::string_view("static"), std::string_view("gate")};
 constexpr std::array kVersionRules = {std::string_view("flush"), std::string_view("current"),
                                       std::string_view("stash"), std::string_view("delayed")};
+constexpr std::array kUpdateScopes = {std::string_view("layer"), std::string_view("model")};
 constexpr std::array kResidences = {std::string_view("streamed"), std::string_view("bound")};
 constexpr std::array kKinds = {ActionKind::kForward, ActionKind::kBackward,
                                ActionKind::kForwardBackward, ActionKind::kInputGradient,
@@ -254,14 +255,16 @@ class SidecarReader {
     }
     if (key == "admission") return choice(value, kAdmissions, plan.admission);
     if (key == "version_rule") return choice(value, kVersionRules, plan.version_rule);
+    if (key == "update_scope") return choice(value, kUpdateScopes, plan.update_scope);
     if (key == "residence") return choice(value, kResidences, plan.residence);
     if (key == "micro_batches") return number(value, plan.micro_batches);
     if (key == "rounds") return number(value, plan.rounds);
     if (key == "accumulation") return number(value, plan.accumulation);
     if (key == "weight_copies") return number(value, plan.weight_copies);
-    return refuse(name_, cells[0],
-                  "is unknown; keys are schedule, micro_batches, rounds, accumulation, admission, "
-                  "version_rule, residence, weight_copies, in_flight_limit and stage");
+    return refuse(
+        name_, cells[0],
+        "is unknown; keys are schedule, micro_batches, rounds, accumulation, admission, "
+        "version_rule, update_scope, residence, weight_copies, in_flight_limit and stage");
   }
 
   std::string_view name_;
@@ -345,10 +348,11 @@ std::string plan_to_csv(const Plan& plan) {
 std::string plan_to_sidecar(const Plan& plan) {
   std::string text = fmt::format(
       "schedule,{}\nmicro_batches,{}\nrounds,{}\naccumulation,{}\nadmission,{}\nversion_rule,{}\n"
-      "residence,{}\nweight_copies,{}\n",
+      "update_scope,{}\nresidence,{}\nweight_copies,{}\n",
       plan.schedule, plan.micro_batches, plan.rounds, plan.accumulation,
       kAdmissions[static_cast<size_t>(plan.admission)],
       kVersionRules[static_cast<size_t>(plan.version_rule)],
+      kUpdateScopes[static_cast<size_t>(plan.update_scope)],
       kResidences[static_cast<size_t>(plan.residence)], plan.weight_copies);
   if (!plan.in_flight_limit.empty()) {
     text += fmt::format("in_flight_limit,{}\n", fmt::join(plan.in_flight_limit, ","));

@@ -30,9 +30,11 @@ PlanFlow::PlanFlow(const Plan& plan, int layer_count, HopTime hop_time)
   }
   int windows = plan.micro_batches == 0 ? 0 : plan.window_of(plan.micro_batches - 1) + 1;
   weights_.resize(static_cast<size_t>(windows) * layer_count);
+  model_.resize(windows);
   for (int window = 0; window < windows; ++window) {
     int first = window * plan.window_size();
     int size = std::min(plan.window_size(), plan.micro_batches - first);
+    model_[window].open = static_cast<int64_t>(size) * layer_count;
     for (int layer = 0; layer < layer_count; ++layer) {
       weights_[at_layer(layer, window)].open = size;
     }
@@ -69,6 +71,10 @@ int64_t PlanFlow::input_ns(int device, const Stage& stage, int micro_batch) cons
 int64_t PlanFlow::version_ns(const Stage& stage, int micro_batch) const {
   int version = required_version(plan_, micro_batch);
   if (version == 0 || !runs_forward(stage.kind)) return 0;
+  if (plan_.update_scope == UpdateScope::kModel) {
+    const Window& window = model_[version - 1];
+    return window.open > 0 ? kUnknown : window.end_ns;
+  }
   int64_t latest = 0;
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
     const Window& window = weights_[at_layer(layer, version - 1)];
@@ -103,9 +109,11 @@ void PlanFlow::finish(int device, const Action& action, int64_t end_ns) {
     if (runs_forward(stage.kind)) forward_[boundary(layer + 1, m)] = Cell{end_ns, device};
     if (stage.kind == ActionKind::kInputGradient) input_half_[at_layer(layer, m)] = end_ns;
     if (makes_weight_gradient(stage.kind)) {
-      Window& window = weights_[at_layer(layer, plan_.window_of(m))];
-      --window.open;
-      window.end_ns = std::max(window.end_ns, end_ns);
+      int index = plan_.window_of(m);
+      for (Window* window : {&weights_[at_layer(layer, index)], &model_[index]}) {
+        --window->open;
+        window->end_ns = std::max(window->end_ns, end_ns);
+      }
     }
   }
 }

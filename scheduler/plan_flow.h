@@ -16,7 +16,7 @@ using HopTime = std::function<int64_t(int from_device, int to_device, int micro_
 /// one statement of what an action waits for; validation and simulation both ask it. An action
 /// waits for its input boundary, its output gradient (the loss gives the last one), for W its I,
 /// and for the version its rule names, which needs every weight gradient of earlier windows of its
-/// layers. Not thread-safe.
+/// layers (of all layers with UpdateScope::kModel). Not thread-safe.
 class PlanFlow {
  public:
   /// An action's inputs do not all exist yet.
@@ -40,7 +40,7 @@ class PlanFlow {
     int device = 0;
   };
   struct Window {
-    int open = 0;  ///< micro-batches whose weight gradient is not complete
+    int64_t open = 0;  ///< (micro-batch, layer) pairs whose weight gradient is not complete
     int64_t end_ns = 0;
   };
 
@@ -58,6 +58,7 @@ class PlanFlow {
   std::vector<Cell> forward_;        ///< per (micro-batch, boundary)
   std::vector<Cell> gradient_;       ///< per (micro-batch, boundary)
   std::vector<int64_t> input_half_;  ///< per (micro-batch, layer): end of its I
+  std::vector<Window> model_;        ///< per window: all layers together
   std::vector<Window> weights_;      ///< per (window, layer)
 };
 

@@ -66,17 +66,16 @@ class EntryWriter {
 
 }  // namespace
 
-std::vector<std::vector<std::string>> order_text(const Plan& plan,
-                                                 const std::vector<std::vector<int>>& order,
+std::vector<std::vector<std::string>> order_text(const Plan& plan, const PlanTimeline& timeline,
                                                  OrderNotation notation) {
   std::vector<int> numbers = stage_numbers(plan);
   WeightVersions versions;
-  if (notation == OrderNotation::kVersions) versions = weight_versions(plan, order);
+  if (notation == OrderNotation::kVersions) versions = weight_versions(plan, timeline);
   std::vector<std::vector<std::string>> text(plan.device_actions.size());
   for (int device = 0; device < plan.device_count(); ++device) {
     EntryWriter writer(plan, notation, device, numbers, versions);
     bool joins = false;
-    for (int index : order[device]) {
+    for (int index : timeline.order[device]) {
       const Action& action = plan.device_actions[device][index];
       std::string entry = writer.write(action);
       if (joins) {

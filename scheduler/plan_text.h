@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "scheduler/plan.h"
+#include "scheduler/plan_simulation.h"
 
 namespace stagecoach {
 
@@ -15,10 +16,9 @@ enum class OrderNotation : uint8_t {
   kSlots        ///< F0:3, B1:3: stage of the pass (the fused stage is B0), micro-batch
 };
 
-/// Entries of each device in the order they ran (PlanTimeline::order), in the notation. Entries
+/// Entries of each device in the order they ran, in the notation. Entries
 /// that share a slot are one string, "F3a+B1b". Pure.
-std::vector<std::vector<std::string>> order_text(const Plan& plan,
-                                                 const std::vector<std::vector<int>>& order,
+std::vector<std::vector<std::string>> order_text(const Plan& plan, const PlanTimeline& timeline,
                                                  OrderNotation notation);
 
 }  // namespace stagecoach

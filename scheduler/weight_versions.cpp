@@ -10,10 +10,17 @@ namespace {
 /// Follows one device's stages through their updates.
 class DeviceVersions {
  public:
-  DeviceVersions(const Plan& plan, const std::vector<int>& numbers, int stage_count)
-      : plan_(plan), numbers_(numbers), weight_gradients_(stage_count, 0), held_(stage_count) {}
+  DeviceVersions(const Plan& plan, const std::vector<int>& numbers, int stage_count,
+                 int64_t update_ns)
+      : plan_(plan),
+        numbers_(numbers),
+        update_ns_(update_ns),
+        weight_gradients_(stage_count, 0),
+        landed_ns_(stage_count),
+        held_(stage_count) {}
 
-  void run(const Action& action, WeightVersions& versions) {
+  void run(const Action& action, const PlanTimeline::Interval& interval, WeightVersions& versions) {
+    now_ns_ = interval.start_ns;
     const Stage& stage = plan_.stage_of(action);
     int number = numbers_[action.stage];
     int m = action.micro_batch;
@@ -28,7 +35,9 @@ class DeviceVersions {
       versions.backward[number][m] = stashed ? versions.forward[number][m] : version_now(number, m);
     }
     if (makes_weight_gradient(stage.kind)) {
-      ++weight_gradients_[number];
+      if (++weight_gradients_[number] % plan_.window_size() == 0) {
+        landed_ns_[number].push_back(interval.end_ns + update_ns_);
+      }
       auto found = held_[number].find(versions.forward[number][m]);
       if (found != held_[number].end()) held_[number].erase(found);
     }
@@ -37,7 +46,12 @@ class DeviceVersions {
   int kept() const { return kept_; }
 
  private:
-  int newest(int number) const { return weight_gradients_[number] / plan_.window_size(); }
+  /// Updates that have landed when the action at hand starts.
+  int newest(int number) const {
+    const std::vector<int64_t>& landed = landed_ns_[number];
+    return static_cast<int>(std::upper_bound(landed.begin(), landed.end(), now_ns_) -
+                            landed.begin());
+  }
 
   int version_now(int number, int micro_batch) const {
     switch (plan_.version_rule) {
@@ -64,22 +78,27 @@ class DeviceVersions {
 
   const Plan& plan_;
   const std::vector<int>& numbers_;
-  std::vector<int> weight_gradients_;     ///< per stage number
-  std::vector<std::multiset<int>> held_;  ///< versions of micro-batches in flight
+  int64_t update_ns_;
+  int64_t now_ns_ = 0;
+  std::vector<int> weight_gradients_;            ///< per stage number
+  std::vector<std::vector<int64_t>> landed_ns_;  ///< per stage number and update
+  std::vector<std::multiset<int>> held_;         ///< versions of micro-batches in flight
   int kept_ = 0;
 };
 
 }  // namespace
 
-WeightVersions weight_versions(const Plan& plan, const std::vector<std::vector<int>>& order) {
+WeightVersions weight_versions(const Plan& plan, const PlanTimeline& timeline, int64_t update_ns) {
   std::vector<int> numbers = stage_numbers(plan);
   int stage_count = numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end()) + 1;
   WeightVersions versions;
   versions.forward.assign(stage_count, std::vector<int>(plan.micro_batches, -1));
   versions.backward = versions.forward;
   for (int device = 0; device < plan.device_count(); ++device) {
-    DeviceVersions state(plan, numbers, stage_count);
-    for (int index : order[device]) state.run(plan.device_actions[device][index], versions);
+    DeviceVersions state(plan, numbers, stage_count, update_ns);
+    for (int index : timeline.order[device]) {
+      state.run(plan.device_actions[device][index], timeline.actions[device][index], versions);
+    }
     versions.kept.push_back(state.kept());
   }
   return versions;

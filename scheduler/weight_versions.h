@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "scheduler/plan.h"
@@ -14,10 +15,13 @@ struct WeightVersions {
   std::vector<int> kept;                   ///< per device: most versions of one layer at a time
 };
 
-/// Versions of a bound or streamed training plan that ran in `order` (PlanTimeline::order). A
-/// stage's k-th update comes with the last weight gradient of its window k. Stage numbers are those
-/// of stage_numbers; entries that never run on a number are -1. Pure.
-WeightVersions weight_versions(const Plan& plan, const std::vector<std::vector<int>>& order);
+/// Versions of a training plan as it ran. A stage's k-th update comes with the last weight gradient
+/// of its window k and lands `update_ns` later (an optimizer elsewhere; one update at a time, so it
+/// must not take longer than a window); actions that start from then on see it. Only versions that
+/// are "the newest local" ask for the time. Stage numbers are those of stage_numbers; entries that
+/// never run on a number are -1. Pure.
+WeightVersions weight_versions(const Plan& plan, const PlanTimeline& timeline,
+                               int64_t update_ns = 0);
 
 /// Updates between forward and backward of one micro-batch on one stage.
 struct Drift {
@@ -30,7 +34,8 @@ Drift version_drift(const WeightVersions& versions);
 
 /// The bound on drift where a stage has at most `in_flight_limit` forwards awaiting backward and
 /// updates every `accumulation` micro-batches: ceil((limit - 1) / accumulation). PACI's theorem
-/// (arXiv 2606.07881) for limit N + 1 - i; it holds for any times, latencies and limits. Pure.
+/// (arXiv 2606.07881) for limit N + 1 - i; it holds for any times, latencies and limits. Updates
+/// that land later, one at a time, add at most 1. Pure.
 int drift_bound(int in_flight_limit, int accumulation);
 
 /// Forward and backward version of micro-batch `m` (from 0) in PACI's static order:

@@ -86,9 +86,11 @@ Result<ScheduleParameters> schedule_parameters_of(const SimulateOptions& options
   }
   if (options.update == "async") {
     parameters.asynchronous = 1;
+  } else if (options.update == "barrier") {
+    parameters.barrier = 1;
   } else if (!options.update.empty() && options.update != "overlap") {
-    return invalid_argument(fmt::format(
-        "--update is '{}'; without --layer-times it must be overlap or async", options.update));
+    return invalid_argument(
+        fmt::format("--update is '{}'; it must be barrier, overlap or async", options.update));
   }
   STAGECOACH_ASSIGN_OR_RETURN(parameters.times, stage_times(options));
   if (is_set(options.freed_at_input)) parameters.freed_at_input = options.freed_at_input;
@@ -250,14 +252,16 @@ Command make_simulate_command() {
        &options->per_stage_times},
       {"--free-at-i", "X", "share of activations freed at I (0; searches plan with 0.5)",
        &options->freed_at_input},
-      {"--update", "MODE", "overlap or async (roundpipe)", &options->update},
+      {"--update", "MODE", "between iterations: barrier, overlap (default) or async (roundpipe)",
+       &options->update},
       {"--csv", "FILE", "write the order there (with --schedule) or read it", &options->csv},
       {"--trace", "FILE", "write a timeline for Perfetto", &options->trace},
       {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
       {"--layer-times", "FILE", "not in this version yet", &options->layer_times}};
   for (size_t index = 0; index < schedule_parameters().size(); ++index) {
     const ScheduleParameter& parameter = schedule_parameters()[index];
-    if (parameter.name == "asynchronous") continue;  // --update says it
+    if (parameter.name == "asynchronous" || parameter.name == "barrier")
+      continue;  // --update says it
     command.options.push_back({fmt::format("--{}", parameter.name), "NUMBER",
                                std::string(parameter.meaning), &options->parameters[index]});
   }

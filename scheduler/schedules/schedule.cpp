@@ -29,6 +29,8 @@ const std::vector<ScheduleParameter>& schedule_parameters() {
        "1: a gate admits forwards while the plan runs (paci: 0)"},
       {"iterations", &ScheduleParameters::iterations,
        "iterations in a row, synchronous schedules and roundpipe (1)"},
+      {"barrier", &ScheduleParameters::barrier,
+       "1: iterations start when all gradients of the one before are there (0)"},
       {"asynchronous", &ScheduleParameters::asynchronous,
        "1: weights of the update before last (roundpipe: 0)"},
       {"reverse-backward", &ScheduleParameters::reverse_backward,
@@ -86,7 +88,9 @@ Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& param
     const std::optional<int>& value = parameters.*parameter.value;
     if (!value) continue;
     const std::vector<std::string_view>& taken = schedule.parameters;
-    if (std::find(taken.begin(), taken.end(), parameter.name) == taken.end()) {
+    // Wherever iterations follow each other, what lies between them is a choice.
+    std::string_view needed = parameter.name == "barrier" ? "iterations" : parameter.name;
+    if (std::find(taken.begin(), taken.end(), needed) == taken.end()) {
       std::string others = taken.empty() ? "" : fmt::format(", {}", fmt::join(taken, ", "));
       return invalid_argument(
           fmt::format("schedule {} has no parameter {}; it has stages, microbatches{}",
@@ -100,6 +104,15 @@ Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& param
   STAGECOACH_ASSIGN_OR_RETURN(Plan plan, schedule.make(parameters));
   // RoundPipe's rotation runs on, so it has made all iterations itself.
   if (iterations > 1 && plan.accumulation == 0) plan = repeat_plan(plan, iterations);
+  int barrier = parameters.barrier.value_or(0);
+  STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "barrier", barrier, 0, 1));
+  if (barrier != 0) {
+    if (plan.version_rule != VersionRule::kFlush) {
+      return refuse_parameter(schedule.name, "barrier", barrier,
+                              "0 where updates are asynchronous");
+    }
+    plan.update_scope = UpdateScope::kModel;
+  }
   STAGECOACH_RETURN_IF_ERROR(validate_plan(plan, plan.layer_count(), false));
   return plan;
 }

@@ -28,7 +28,8 @@ struct ScheduleParameters {
   std::optional<int> slack;            ///< more forwards in flight, see warmup_forwards
   std::optional<int> gate;             ///< 1: admitted by a gate instead of a static order
   std::optional<int> iterations;       ///< K: updates in a row
-  std::optional<int> asynchronous;     ///< 1: weights of the update before last
+  std::optional<int> barrier;       ///< 1: all updates between iterations, for all layers at once
+  std::optional<int> asynchronous;  ///< 1: weights of the update before last
   std::optional<int> reverse_backward;  ///< 1: backward from the last micro-batch to the first
   std::optional<int> memory_limit;      ///< activations a device may hold, in stage units
   StageTimes times;                     ///< what searches plan with; zeros: F = I = W

@@ -49,9 +49,9 @@ Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions) {
                                uniform_hops(conditions.times.hop_ns));
   run.measures = measure_timeline(run.plan, run.timeline);
   run.peak_activations = peak_activations(run.plan, run.timeline, conditions.freed_at_input);
-  run.versions = weight_versions(run.plan, run.timeline.order);
+  run.versions = weight_versions(run.plan, run.timeline);
   run.drift = version_drift(run.versions);
-  run.order = order_text(run.plan, run.timeline.order, conditions.notation);
+  run.order = order_text(run.plan, run.timeline, conditions.notation);
   return run;
 }
 

@@ -55,6 +55,10 @@ TEST(PlanCsv, LayerRangesAndPoliciesComeBack) {
   ScheduleParameters rounds = slot_pipeline(3, 12, 4, 9, 4);
   rounds.iterations = 2;
   rounds.asynchronous = 1;
+  ScheduleParameters barrier = pipeline(3, 6);
+  barrier.iterations = 2;
+  barrier.barrier = 1;
+  expect_round_trip(run_valid("zb-h1", barrier).plan);
   expect_round_trip(run_valid("roundpipe", rounds).plan);
 }
 
@@ -71,7 +75,8 @@ TEST(PlanCsv, WritesActionSyntax) {
 TEST(PlanCsv, SidecarOfASmallPlan) {
   EXPECT_EQ(plan_to_sidecar(run_valid("1f1b", pipeline(2, 2)).plan),
             "schedule,1f1b\nmicro_batches,2\nrounds,1\naccumulation,0\nadmission,static\n"
-            "version_rule,flush\nresidence,bound\nweight_copies,1\nin_flight_limit,2,1\n"
+            "version_rule,flush\nupdate_scope,layer\nresidence,bound\nweight_copies,1\nin_flight_"
+            "limit,2,1\n"
             "stage,0,F,0,0\nstage,1,F,1,1\nstage,1,B,1,1\nstage,0,B,0,0\n");
 }
 
@@ -82,7 +87,8 @@ TEST(PlanCsv, ReadsFilesOfOthersWithoutSidecar) {
   EXPECT_TRUE(validate_plan(*plan, 2, false).is_ok()) << validate_plan(*plan, 2, false).to_string();
   EXPECT_EQ(plan->residence, Residence::kBound);
   EXPECT_EQ(plan->micro_batches, 2);
-  EXPECT_EQ(order_text(*plan, {{0, 1, 2, 3}, {0, 1, 2, 3, 4}}, OrderNotation::kChunks)[1],
+  PlanTimeline timeline = simulate_plan(*plan, 2, [](int, int) { return 1; });
+  EXPECT_EQ(order_text(*plan, timeline, OrderNotation::kChunks)[1],
             (std::vector<std::string>{"F0", "I0", "F1", "B1", "W0"}));
 }
 

@@ -314,6 +314,10 @@ TEST(ScheduleProperty, FlushSchedulesRepeatTheirIteration) {
   ScheduleParameters parameters = pipeline(4, 8);
   parameters.iterations = 5;
   EXPECT_DOUBLE_EQ(makespan(run_valid("zb-h2", parameters)), 5 * 24 + 3);
+  // An update that synchronises all ranks takes the gain back.
+  parameters.barrier = 1;
+  EXPECT_DOUBLE_EQ(makespan(run_valid("zb-h2", parameters)), 5 * 27);
+  EXPECT_DOUBLE_EQ(makespan(run_valid("zb-v", parameters)), 5 * 25.5);
 }
 
 }  // namespace

@@ -92,6 +92,8 @@ TEST(Schedule, ParameterRangesAreRefusedByName) {
               HasSubstr("round is 9; it must be from 1 to 8"));
   EXPECT_THAT(refusal("roundpipe", with(&P::backward_stages, 1)),
               HasSubstr("backward-stages is 1; it must be from 2"));
+  EXPECT_THAT(refusal("gpipe", with(&P::barrier, 2)), HasSubstr("barrier is 2"));
+  EXPECT_THAT(refusal("paci", with(&P::barrier, 1)), HasSubstr("has no parameter barrier"));
   EXPECT_THAT(refusal("gpipe", with(&P::iterations, 0)), HasSubstr("iterations is 0"));
 }
 

@@ -84,6 +84,16 @@ TEST(Simulate, TimesAreTaken) {
   EXPECT_EQ(freed.find("peak_activations")->items()[3].as_number(), 2.5);
 }
 
+TEST(Simulate, UpdateModesDifferBetweenIterations) {
+  std::string zb_h2 = "--schedule zb-h2 --stages 4 --microbatches 8 --iterations 5";
+  EXPECT_EQ(number(simulate(zb_h2 + " --update overlap"), "makespan"), 123);
+  EXPECT_EQ(number(simulate(zb_h2 + " --update barrier"), "makespan"), 135);
+  Json round = simulate(
+      "--schedule roundpipe --stages 4 --microbatches 8 --round 4 --forward-stages 2 "
+      "--backward-stages 3 --f 1 --b 1 --iterations 10 --update async");
+  EXPECT_NEAR(number(round, "bubble_makespan"), 12.0 / 412, 1e-9);
+}
+
 TEST(Simulate, ComparesSchedulesInOneTable) {
   Json json = simulate("--compare gpipe,zb-v,interleaved --chunks 2 --stages 4 --microbatches 8");
   const Json::Array& rows = json.find("schedules")->items();
@@ -184,8 +194,10 @@ TEST(Simulate, BadRequestsAreRefusedByName) {
                  "give --b, or --i and --w");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --i 1", "--i and --w go together");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --free-at-i 2", "from 0 to 1");
-  expect_refusal("--schedule roundpipe --stages 2 --microbatches 2 --update barrier",
-                 "must be overlap or async");
+  expect_refusal("--schedule roundpipe --stages 2 --microbatches 2 --update soon",
+                 "must be barrier, overlap or async");
+  expect_refusal("--schedule gpipe --stages 2 --microbatches 2 --update async",
+                 "schedule gpipe has no parameter asynchronous");
   expect_refusal("--csv missing.csv", "missing.csv");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --plot a.png",
                  "--plot is 'a.png'; it must end in .svg or .html");
