@@ -16,6 +16,8 @@ class GpuFault : public GpuRig {
  protected:
   /// Everything the HAL offers, once. Returns the first failure.
   Status work() {
+    // Outlives the devices: after a failure its copy may still be queued.
+    std::vector<std::byte> mine(kBytes);
     STAGECOACH_ASSIGN_OR_RETURN(auto devices, machine_->open("all"));
     STAGECOACH_RETURN_IF_ERROR(devices[0]->enable_peer(*devices[1]));
     STAGECOACH_ASSIGN_OR_RETURN(auto code,
@@ -26,7 +28,6 @@ class GpuFault : public GpuRig {
     STAGECOACH_ASSIGN_OR_RETURN(BufferHandle memory, allocate(*devices[0], false));
     STAGECOACH_ASSIGN_OR_RETURN(BufferHandle away, allocate(*devices[1], false));
     STAGECOACH_ASSIGN_OR_RETURN(BufferHandle host, allocate(*devices[0], true));
-    std::vector<std::byte> mine(kBytes);
     STAGECOACH_ASSIGN_OR_RETURN(BufferHandle registered,
                                 devices[0]->register_host(mine.data(), kBytes, "mine"));
     for (int size : {1, 2, 4}) {
