@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/status.h"
+#include "scheduler/plan.h"
+
+namespace stagecoach {
+
+/// What planning knows of one layer, for one micro-batch on a device of speed 1.
+struct LayerProfile {
+  std::string name;
+  double forward_ns = 0;
+  double recompute_ns = 0;  ///< forward again, before backward, where the stage is not fused
+  double backward_ns = 0;   ///< without recompute
+  double update_ns = 0;     ///< the optimizer's, on the host
+  ByteCount parameter_bytes = 0;      ///< compute copy, uploaded for every slot
+  ByteCount gradient_bytes = 0;       ///< sent home after the last micro-batch of a round
+  ByteCount gradient_sum_bytes = 0;   ///< fp32 sum, where it is not what is sent
+  ByteCount boundary_bytes = 0;       ///< output of the layer
+  ByteCount saved_bytes = 0;          ///< from forward to backward
+  ByteCount forward_workspace_bytes = 0;
+  ByteCount backward_workspace_bytes = 0;
+};
+
+/// What planning knows of one device.
+struct PlannedDevice {
+  std::string name;
+  double speed = 1;            ///< a layer takes its time / speed
+  ByteCount memory_bytes = 0;  ///< for stages; 0: no limit
+  double up_bytes_per_ns = 0;  ///< host to device; 0: transfers take no time
+  double down_bytes_per_ns = 0;
+
+  /// Whether planning may exchange the two.
+  bool equals(const PlannedDevice& other) const {
+    return speed == other.speed && memory_bytes == other.memory_bytes &&
+           up_bytes_per_ns == other.up_bytes_per_ns && down_bytes_per_ns == other.down_bytes_per_ns;
+  }
+};
+
+/// When updates are made (design: update modes).
+enum class UpdateMode : uint8_t {
+  kBarrier,  ///< all updates between iterations
+  kOverlap,  ///< as gradients land; a forward waits for the updates of its own layers
+  kAsync     ///< RoundPipe's: an iteration computes with the result of the one before last
+};
+
+/// "barrier", "overlap" or "async".
+std::string_view update_mode_name(UpdateMode mode);
+/// The mode called `name`; else an invalid argument that lists them.
+Result<UpdateMode> parse_update_mode(std::string_view name);
+
+/// Everything a step of streamed stages depends on, apart from the stages.
+struct StepSetup {
+  std::vector<LayerProfile> layers;
+  std::vector<PlannedDevice> devices;
+  int micro_batches = 1;  ///< M, of an iteration
+  int rounds = 1;         ///< divides M
+  UpdateMode update = UpdateMode::kBarrier;
+  double hop_ns = 0;  ///< of each hand-over to another device, beside what bytes take
+
+  int round_size() const { return micro_batches / rounds; }
+  int device_count() const { return static_cast<int>(devices.size()); }
+};
+
+/// Refuses empty lists, times that are not finite or negative, a layer without time, speeds that
+/// are not positive and rounds that do not divide the micro-batches; names layer or device.
+Status check_step_setup(const StepSetup& setup);
+
+/// How slots find their device.
+enum class SlotDispatch : uint8_t {
+  kRotation,       ///< slot g, counted over all rounds and iterations, on device g mod N
+  kByStage,        ///< SlotPlan::device_of_stage
+  kEarliestFinish  ///< the device on which the slot ends first, among those whose memory holds it
+};
+
+/// Stages in data-flow order (F, FB, B) and where they run.
+struct SlotPlan {
+  std::vector<Stage> stages;
+  SlotDispatch dispatch = SlotDispatch::kRotation;
+  std::vector<int> device_of_stage;
+};
+
+}  // namespace stagecoach

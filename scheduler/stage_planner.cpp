@@ -1,0 +1,434 @@
+#include "scheduler/stage_planner.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+#include "scheduler/stage_packing.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Differences below this are rounding.
+constexpr double kSame = 1 - 1e-9;
+/// Partitions that are improved by single moves.
+constexpr size_t kStarts = 4;
+/// Models of up to so many layers are searched with every size of the fused stage.
+constexpr int kFewLayers = 16;
+
+bool are_equal(const std::vector<PlannedDevice>& devices) {
+  return std::all_of(devices.begin(), devices.end(), [&](const PlannedDevice& device) {
+    return device.equals(devices.front());
+  });
+}
+
+ByteCount least_memory(const std::vector<PlannedDevice>& devices) {
+  ByteCount least = 0;
+  for (const PlannedDevice& device : devices) {
+    if (device.memory_bytes == 0) continue;
+    least = least == 0 ? device.memory_bytes : std::min(least, device.memory_bytes);
+  }
+  return least;
+}
+
+class StageSearch {
+ public:
+  StageSearch(const StepSetup& setup, const StageSearchOptions& options)
+      : setup_(setup), options_(options), costs_(setup.layers), recurrence_(setup, costs_) {
+    for (const PlannedDevice& device : setup.devices) {
+      has_transfers_ |= device.up_bytes_per_ns > 0 || device.down_bytes_per_ns > 0;
+    }
+    has_transfers_ |= costs_.update_ns() > 0;
+    double layers = costs_.layer_count();
+    most_slots_ = options.most_slots > 0
+                      ? options.most_slots
+                      : static_cast<int64_t>(std::max(200.0 * layers * layers, 2e5));
+  }
+
+  Result<PlannedStages> run();
+
+ private:
+  struct Candidate {
+    double bound_ns = 0;
+    SlotPlan plan;
+  };
+  struct Found {
+    double step_ns = kInfinity;
+    SlotPlan plan;
+  };
+
+  void add_seeds();
+  void add_equal_stages(SlotDispatch dispatch);
+  void add_stages_by_place();
+  void add(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place);
+  void rank();
+  void improve(size_t start);
+  bool try_better(Found& from, const StageCuts& cuts);
+  bool move_cuts(Found& from, bool forward);
+  double step_ns(const SlotPlan& plan, double worse_than_ns);
+  void keep(double step_ns, SlotPlan plan);
+  SlotPlan slots_of(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place) const;
+  std::vector<double> limits(const std::vector<double>& speeds) const;
+  double best_ns() const { return found_.empty() ? kInfinity : found_.front().step_ns; }
+  bool is_spent() const { return visited() >= most_slots_; }
+  int64_t visited() const { return recurrence_.slots_visited() + visited_; }
+
+  const StepSetup& setup_;
+  const StageSearchOptions& options_;
+  CostTable costs_;
+  SlotRecurrence recurrence_;
+  bool has_transfers_ = false;
+  int64_t most_slots_ = 0, visited_ = 0, packed_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<Found> found_;  ///< best first, at most kStarts
+};
+
+SlotPlan StageSearch::slots_of(std::vector<Stage> stages, SlotDispatch dispatch,
+                               int fused_place) const {
+  SlotPlan plan;
+  plan.stages = std::move(stages);
+  plan.dispatch = dispatch;
+  if (dispatch != SlotDispatch::kByStage) return plan;
+  int fused = 0;
+  while (plan.stages[fused].kind != ActionKind::kForwardBackward) ++fused;
+  int count = setup_.device_count();
+  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+    int place = (fused_place + stage - fused) % count;
+    plan.device_of_stage.push_back(place < 0 ? place + count : place);
+  }
+  return plan;
+}
+
+/// Step time, or infinity when the plan does not fit or cannot be better than `worse_than_ns`.
+double StageSearch::step_ns(const SlotPlan& plan, double worse_than_ns) {
+  if (!plan_fits(setup_, costs_, plan)) return kInfinity;
+  if (options_.fits && !options_.fits(plan.stages)) return kInfinity;
+  double step = recurrence_.step_ns(plan);
+  if (!has_transfers_ || step >= worse_than_ns * kSame) return step;
+  // The full model looks at every micro-batch.
+  int iterations = setup_.update == UpdateMode::kBarrier ? 1 : kSteadyIterations;
+  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations / 2;
+  return predict_step(setup_, costs_, plan).step_ns;
+}
+
+void StageSearch::keep(double step_ns, SlotPlan plan) {
+  if (step_ns == kInfinity) return;
+  for (const Found& found : found_) {
+    if (found.plan.stages == plan.stages && found.plan.dispatch == plan.dispatch &&
+        found.plan.device_of_stage == plan.device_of_stage) {
+      return;
+    }
+  }
+  auto place = std::find_if(found_.begin(), found_.end(), [&](const Found& found) {
+    return step_ns < found.step_ns * kSame;
+  });
+  found_.insert(place, {step_ns, std::move(plan)});
+  if (found_.size() > kStarts) found_.pop_back();
+}
+
+void StageSearch::add(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place) {
+  ++packed_;
+  if (stages.empty()) return;
+  double bound = step_lower_bound_ns(setup_, costs_, stages);
+  if (bound >= best_ns()) return;
+  if (!candidates_.empty() && candidates_.back().plan.stages == stages &&
+      candidates_.back().plan.dispatch == dispatch) {
+    return;
+  }
+  candidates_.push_back({bound, slots_of(std::move(stages), dispatch, fused_place)});
+}
+
+/// Every contiguous sum of one kind's times, over every speed, ascending.
+std::vector<double> StageSearch::limits(const std::vector<double>& speeds) const {
+  double least = 0;
+  for (int layer = 0; layer < costs_.layer_count(); ++layer) {
+    bool last = layer + 1 == costs_.layer_count();
+    least = std::max(least, costs_.time_ns(last ? ActionKind::kForwardBackward
+                                                : ActionKind::kBackward, layer));
+  }
+  least /= *std::max_element(speeds.begin(), speeds.end());
+  // A longer stage makes the chain of one round longer than the best step so far.
+  double work = costs_.time_ns({ActionKind::kForwardBackward, 0, costs_.layer_count() - 1});
+  double most = kInfinity;
+  if (setup_.update != UpdateMode::kAsync && setup_.round_size() > 1) {
+    most = (best_ns() * *std::max_element(speeds.begin(), speeds.end()) - work) /
+           (setup_.round_size() - 1);
+  }
+  std::vector<double> sums;
+  for (ActionKind kind :
+       {ActionKind::kForward, ActionKind::kBackward, ActionKind::kForwardBackward}) {
+    for (int first = 0; first < costs_.layer_count(); ++first) {
+      for (int last = first; last < costs_.layer_count(); ++last) {
+        double time = costs_.time_ns({kind, first, last});
+        for (double speed : speeds) {
+          if (time / speed >= least * kSame && time <= most) sums.push_back(time / speed);
+        }
+      }
+    }
+  }
+  std::sort(sums.begin(), sums.end());
+  sums.erase(std::unique(sums.begin(), sums.end(),
+                         [](double left, double right) { return right * kSame <= left; }),
+             sums.end());
+  return sums;
+}
+
+/// Plans to measure others by: RoundPipe's own and single layers.
+void StageSearch::add_seeds() {
+  SlotDispatch dispatch =
+      are_equal(setup_.devices) ? SlotDispatch::kRotation : SlotDispatch::kEarliestFinish;
+  std::vector<Stage> rule =
+      pack_by_roundpipe_rule(costs_, setup_.device_count(), least_memory(setup_.devices));
+  MemoryReach single(costs_, 0, 1, 1);
+  for (std::vector<Stage> stages : {rule, pack_stages(costs_, {{kInfinity, &single}})}) {
+    if (stages.empty()) continue;
+    bool narrow = options_.max_stage_layers == 0 ||
+                  std::all_of(stages.begin(), stages.end(), [&](const Stage& stage) {
+                    return stage.layer_count() <= options_.max_stage_layers;
+                  });
+    if (!narrow) continue;
+    SlotPlan plan = slots_of(std::move(stages), dispatch, 0);
+    keep(step_ns(plan, kInfinity), plan);
+  }
+}
+
+void StageSearch::add_equal_stages(SlotDispatch dispatch) {
+  // Stages of unequal memory may be as large as the largest device holds.
+  ByteCount memory = least_memory(setup_.devices);
+  if (dispatch == SlotDispatch::kEarliestFinish) {
+    for (const PlannedDevice& device : setup_.devices) {
+      memory = device.memory_bytes == 0 ? 0 : std::max(memory, device.memory_bytes);
+      if (memory == 0) break;
+    }
+  }
+  std::vector<double> all = limits({1.0});
+  for (double share : {1.0, 0.85, 0.7, 0.55}) {
+    MemoryReach reach(costs_, memory, share, options_.max_stage_layers);
+    size_t before = candidates_.size();
+    for (double limit : all) {
+      std::vector<Stage> stages = pack_stages(costs_, {{limit, &reach}});
+      int fused = 0;
+      for (const Stage& stage : stages) {
+        if (stage.kind == ActionKind::kForwardBackward) fused = stage.first_layer;
+      }
+      add(std::move(stages), dispatch, 0);
+      if (costs_.layer_count() > kFewLayers) continue;
+      for (int least = fused + 1; least < costs_.layer_count(); ++least) {
+        add(pack_stages(costs_, {{limit, &reach}}, least), dispatch, 0);
+      }
+    }
+    if (memory == 0) return;
+    bool fit = false;
+    for (size_t index = before; index < candidates_.size() && !fit; ++index) {
+      fit = plan_fits(setup_, costs_, candidates_[index].plan);
+    }
+    if (fit) return;
+  }
+}
+
+void StageSearch::add_stages_by_place() {
+  int count = setup_.device_count();
+  std::vector<double> speeds;
+  for (const PlannedDevice& device : setup_.devices) speeds.push_back(device.speed);
+  std::sort(speeds.begin(), speeds.end());
+  std::vector<double> distinct = speeds;
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<double> all = limits(distinct);
+  std::vector<MemoryReach> reaches;
+  reaches.reserve(count);
+  for (const PlannedDevice& device : setup_.devices) {
+    reaches.emplace_back(costs_, device.memory_bytes, 1, options_.max_stage_layers);
+  }
+  for (double limit : all) {
+    for (int fused = 0; fused < count; ++fused) {
+      std::vector<PlaceLimit> places;
+      for (int offset = 0; offset < count; ++offset) {
+        int device = (fused + offset) % count;
+        places.push_back({limit * setup_.devices[device].speed, &reaches[device]});
+      }
+      add(pack_stages(costs_, places), SlotDispatch::kByStage, fused);
+    }
+  }
+}
+
+void StageSearch::rank() {
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& left, const Candidate& right) {
+                     return left.bound_ns < right.bound_ns;
+                   });
+  // Half of the budget is left for improving.
+  for (Candidate& candidate : candidates_) {
+    if (candidate.bound_ns >= best_ns() || visited() > most_slots_ / 2) break;
+    double step = step_ns(candidate.plan, found_.size() < kStarts ? kInfinity : best_ns());
+    keep(step, std::move(candidate.plan));
+  }
+}
+
+bool StageSearch::try_better(Found& from, const StageCuts& cuts) {
+  std::vector<Stage> stages = stages_of(cuts, costs_.layer_count());
+  for (const Stage& stage : stages) {
+    if (options_.max_stage_layers > 0 && stage.layer_count() > options_.max_stage_layers) {
+      return false;
+    }
+  }
+  if (step_lower_bound_ns(setup_, costs_, stages) >= from.step_ns) return false;
+  int place = 0;
+  if (from.plan.dispatch == SlotDispatch::kByStage) {
+    for (size_t stage = 0; stage < from.plan.stages.size(); ++stage) {
+      if (from.plan.stages[stage].kind == ActionKind::kForwardBackward) {
+        place = from.plan.device_of_stage[stage];
+      }
+    }
+  }
+  SlotPlan plan = slots_of(std::move(stages), from.plan.dispatch, place);
+  double step = step_ns(plan, from.step_ns);
+  if (step >= from.step_ns * kSame) return false;
+  from = {step, std::move(plan)};
+  return true;
+}
+
+/// Tries every single change to the cuts of one direction: shift, join, split.
+bool StageSearch::move_cuts(Found& from, bool forward) {
+  StageCuts cuts = cuts_of(from.plan.stages);
+  const std::vector<int> old = forward ? cuts.forward : cuts.backward;
+  std::vector<int>& list = forward ? cuts.forward : cuts.backward;
+  for (size_t index = 1; index < old.size() && !is_spent(); ++index) {
+    for (int shift : {-1, 1}) {
+      list = old;
+      list[index] += shift;
+      int next = index + 1 < old.size() ? old[index + 1] : cuts.fused;
+      if (list[index] <= old[index - 1] || list[index] >= next) continue;
+      if (try_better(from, cuts)) return true;
+    }
+    list = old;
+    list.erase(list.begin() + static_cast<int64_t>(index));
+    if (try_better(from, cuts)) return true;
+  }
+  for (int layer = 1; layer < cuts.fused && !is_spent(); ++layer) {
+    if (std::binary_search(old.begin(), old.end(), layer)) continue;
+    list = old;
+    list.insert(std::lower_bound(list.begin(), list.end(), layer), layer);
+    if (try_better(from, cuts)) return true;
+  }
+  list = old;
+  return false;
+}
+
+/// The fused stage one layer longer or shorter.
+std::vector<StageCuts> with_other_fused_stages(const StageCuts& cuts, int layers) {
+  std::vector<StageCuts> others;
+  if (cuts.fused > 0) {
+    StageCuts more = cuts;
+    --more.fused;
+    for (std::vector<int>* list : {&more.forward, &more.backward}) {
+      if (!list->empty() && list->back() == more.fused) list->pop_back();
+    }
+    others.push_back(more);
+  }
+  if (cuts.fused + 1 < layers) {
+    StageCuts fewer = cuts;
+    ++fewer.fused;
+    for (std::vector<int>* list : {&fewer.forward, &fewer.backward}) {
+      if (list->empty()) list->push_back(0);
+    }
+    others.push_back(fewer);
+    if (cuts.fused > 0) {
+      fewer.backward.push_back(cuts.fused);
+      others.push_back(fewer);
+      fewer.forward.push_back(cuts.fused);
+      others.push_back(fewer);
+    }
+  }
+  return others;
+}
+
+void StageSearch::improve(size_t start) {
+  Found best = found_[start];
+  bool better = true;
+  while (better && !is_spent()) {
+    better = move_cuts(best, false) || move_cuts(best, true);
+    if (better) continue;
+    for (const StageCuts& cuts :
+         with_other_fused_stages(cuts_of(best.plan.stages), costs_.layer_count())) {
+      better = try_better(best, cuts);
+      if (better) break;
+    }
+  }
+  found_[start] = std::move(best);
+}
+
+Result<PlannedStages> StageSearch::run() {
+  add_seeds();
+  if (are_equal(setup_.devices)) {
+    add_equal_stages(SlotDispatch::kRotation);
+  } else {
+    add_stages_by_place();
+    add_equal_stages(SlotDispatch::kEarliestFinish);
+  }
+  rank();
+  if (found_.empty()) {
+    return resource_exhausted("no cut of the layers fits the devices' memory");
+  }
+  for (size_t start = 0; start < found_.size() && !is_spent(); ++start) improve(start);
+  auto best = std::min_element(
+      found_.begin(), found_.end(),
+      [](const Found& left, const Found& right) { return left.step_ns < right.step_ns; });
+  PlannedStages planned;
+  planned.slots = std::move(best->plan);
+  planned.prediction = predict_step(setup_, costs_, planned.slots);
+  planned.t_max_ns = longest_stage_ns(costs_, planned.slots.stages);
+  planned.candidates = packed_;
+  planned.slots_visited = visited();
+  return planned;
+}
+
+}  // namespace
+
+bool plan_fits(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan) {
+  size_t devices = setup.devices.size();
+  if (plan.dispatch == SlotDispatch::kEarliestFinish) {
+    std::vector<bool> fits = stages_that_fit(costs, plan.stages, setup.devices);
+    for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+      auto first = fits.begin() + static_cast<int64_t>(stage * devices);
+      if (std::find(first, first + static_cast<int64_t>(devices), true) ==
+          first + static_cast<int64_t>(devices)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (plan.dispatch == SlotDispatch::kRotation) {
+    ByteCount least = least_memory(setup.devices);
+    return least == 0 || costs.bytes(plan.stages).total() <= least;
+  }
+  std::vector<StageBytes> held(devices);
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    held[plan.device_of_stage[stage]].cover(costs.bytes(plan.stages[stage]));
+  }
+  for (size_t device = 0; device < devices; ++device) {
+    ByteCount memory = setup.devices[device].memory_bytes;
+    if (memory > 0 && held[device].total() > memory) return false;
+  }
+  return true;
+}
+
+Result<PlannedStages> plan_stages(const StepSetup& setup, const StageSearchOptions& options) {
+  STAGECOACH_RETURN_IF_ERROR(check_step_setup(setup));
+  return StageSearch(setup, options).run();
+}
+
+Result<PlannedStages> plan_by_roundpipe_rule(const StepSetup& setup) {
+  STAGECOACH_RETURN_IF_ERROR(check_step_setup(setup));
+  CostTable costs(setup.layers);
+  PlannedStages planned;
+  planned.slots.stages =
+      pack_by_roundpipe_rule(costs, setup.device_count(), least_memory(setup.devices));
+  if (planned.slots.stages.empty()) return not_found("no partition by RoundPipe's rule fits");
+  planned.prediction = predict_step(setup, costs, planned.slots);
+  planned.t_max_ns = longest_stage_ns(costs, planned.slots.stages);
+  return planned;
+}
+
+}  // namespace stagecoach
