@@ -126,7 +126,7 @@ double SlotRecurrence::run_iteration(const SlotPlan& plan, int iteration, SlotTi
       last_end = std::max(last_end, free_ns_[device]);
       if (times == nullptr) continue;
       if (iteration == 0) times->devices.push_back(device);
-      if (iteration > 0 || setup_.update == UpdateMode::kBarrier) {
+      if (iteration > measured_iterations(setup_.update).from) {
         times->busy_ns[device] +=
             times_ns_[stage] * setup_.round_size() / setup_.devices[device].speed;
       }
@@ -140,21 +140,20 @@ double SlotRecurrence::run_iteration(const SlotPlan& plan, int iteration, SlotTi
 double SlotRecurrence::run(const SlotPlan& plan, SlotTimes* times) {
   prepare(plan);
   if (times != nullptr) times->busy_ns.assign(setup_.devices.size(), 0);
-  double first = run_iteration(plan, 0, times);
-  if (times != nullptr) times->makespan_ns = first;
-  if (setup_.update == UpdateMode::kBarrier) return first;
-  double last = first;
-  for (int iteration = 1; iteration < kSteadyIterations; ++iteration) {
-    last = std::max(last, run_iteration(plan, iteration, times));
+  MeasuredIterations iterations = measured_iterations(setup_.update);
+  double end = 0, from = 0;
+  for (int iteration = 0; iteration < iterations.count; ++iteration) {
+    end = std::max(end, run_iteration(plan, iteration, times));
+    if (iteration == iterations.from) from = end;
+    if (iteration == 0 && times != nullptr) times->makespan_ns = end;
   }
-  return (last - first) / (kSteadyIterations - 1);
+  return (end - from) / iterations.measured();
 }
 
 SlotTimes SlotRecurrence::times(const SlotPlan& plan) {
   SlotTimes times;
   times.step_ns = run(plan, &times);
-  if (setup_.update == UpdateMode::kBarrier) return times;
-  for (double& busy : times.busy_ns) busy /= kSteadyIterations - 1;
+  for (double& busy : times.busy_ns) busy /= measured_iterations(setup_.update).measured();
   return times;
 }
 

@@ -14,9 +14,18 @@ struct SlotTimes {
   std::vector<int> devices;    ///< per slot of the first iteration
 };
 
-/// Iterations that are simulated where they overlap: the first fills, the step is the mean of the
-/// others.
-inline constexpr int kSteadyIterations = 4;
+/// Iterations that are simulated, and those whose ends a step is measured between: one isolated
+/// iteration with kBarrier; else the steady ones, which the first updates have already held up.
+struct MeasuredIterations {
+  int count = 1;
+  int from = -1;  ///< a step is the mean time of the iterations after this one; -1: of the first
+
+  int measured() const { return count - 1 - from; }
+};
+constexpr MeasuredIterations measured_iterations(UpdateMode update) {
+  if (update == UpdateMode::kBarrier) return {1, -1};
+  return update == UpdateMode::kOverlap ? MeasuredIterations{4, 0} : MeasuredIterations{5, 2};
+}
 
 /// Per stage and device: whether the device may run the stage. The stages a device may run fit it
 /// together; smaller ones go first. Pure.

@@ -13,9 +13,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Differences below this are rounding.
 constexpr double kSame = 1 - 1e-9;
-/// Partitions that are improved by single moves.
-constexpr size_t kStarts = 4;
-/// Models of up to so many layers are searched with every size of the fused stage.
+/// Models of up to so many layers are searched more widely: every size of the fused stage, more
+/// starts, pairs of changes.
 constexpr int kFewLayers = 16;
 
 bool are_equal(const std::vector<PlannedDevice>& devices) {
@@ -41,10 +40,11 @@ class StageSearch {
       has_transfers_ |= device.up_bytes_per_ns > 0 || device.down_bytes_per_ns > 0;
     }
     has_transfers_ |= costs_.update_ns() > 0;
-    double layers = costs_.layer_count();
-    most_slots_ = options.most_slots > 0
-                      ? options.most_slots
-                      : static_cast<int64_t>(std::max(200.0 * layers * layers, 2e5));
+    int64_t layers = costs_.layer_count();
+    bool few = layers <= kFewLayers;
+    starts_ = few ? 24 : 4;
+    most_slots_ = options.most_slots;
+    if (most_slots_ == 0) most_slots_ = few ? 800'000 : 150 * layers * layers;
   }
 
   Result<PlannedStages> run();
@@ -66,7 +66,7 @@ class StageSearch {
   void rank();
   void improve(size_t start);
   bool try_better(Found& from, const StageCuts& cuts);
-  bool move_cuts(Found& from, bool forward);
+  bool step_to_neighbour(Found& best);
   double step_ns(const SlotPlan& plan, double worse_than_ns);
   void keep(double step_ns, SlotPlan plan);
   SlotPlan slots_of(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place) const;
@@ -80,9 +80,10 @@ class StageSearch {
   CostTable costs_;
   SlotRecurrence recurrence_;
   bool has_transfers_ = false;
+  size_t starts_ = 0;  ///< partitions that are improved
   int64_t most_slots_ = 0, visited_ = 0, packed_ = 0;
   std::vector<Candidate> candidates_;
-  std::vector<Found> found_;  ///< best first, at most kStarts
+  std::vector<Found> found_;  ///< best first, at most `starts_`
 };
 
 SlotPlan StageSearch::slots_of(std::vector<Stage> stages, SlotDispatch dispatch,
@@ -108,8 +109,8 @@ double StageSearch::step_ns(const SlotPlan& plan, double worse_than_ns) {
   double step = recurrence_.step_ns(plan);
   if (!has_transfers_ || step >= worse_than_ns * kSame) return step;
   // The full model looks at every micro-batch.
-  int iterations = setup_.update == UpdateMode::kBarrier ? 1 : kSteadyIterations;
-  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations / 2;
+  int iterations = measured_iterations(setup_.update).count;
+  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations;
   return predict_step(setup_, costs_, plan).step_ns;
 }
 
@@ -125,7 +126,7 @@ void StageSearch::keep(double step_ns, SlotPlan plan) {
     return step_ns < found.step_ns * kSame;
   });
   found_.insert(place, {step_ns, std::move(plan)});
-  if (found_.size() > kStarts) found_.pop_back();
+  if (found_.size() > starts_) found_.pop_back();
 }
 
 void StageSearch::add(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place) {
@@ -261,7 +262,7 @@ void StageSearch::rank() {
   // Half of the budget is left for improving.
   for (Candidate& candidate : candidates_) {
     if (candidate.bound_ns >= best_ns() || visited() > most_slots_ / 2) break;
-    double step = step_ns(candidate.plan, found_.size() < kStarts ? kInfinity : best_ns());
+    double step = step_ns(candidate.plan, found_.size() < starts_ ? kInfinity : best_ns());
     keep(step, std::move(candidate.plan));
   }
 }
@@ -289,36 +290,38 @@ bool StageSearch::try_better(Found& from, const StageCuts& cuts) {
   return true;
 }
 
-/// Tries every single change to the cuts of one direction: shift, join, split.
-bool StageSearch::move_cuts(Found& from, bool forward) {
-  StageCuts cuts = cuts_of(from.plan.stages);
-  const std::vector<int> old = forward ? cuts.forward : cuts.backward;
-  std::vector<int>& list = forward ? cuts.forward : cuts.backward;
-  for (size_t index = 1; index < old.size() && !is_spent(); ++index) {
+/// Every single change to the cuts of one direction: shift, join, split.
+void add_moved_cuts(const StageCuts& cuts, bool forward, std::vector<StageCuts>& others) {
+  const std::vector<int>& old = forward ? cuts.forward : cuts.backward;
+  auto with = [&](std::vector<int> list) {
+    StageCuts other = cuts;
+    (forward ? other.forward : other.backward) = std::move(list);
+    others.push_back(std::move(other));
+  };
+  for (size_t index = 1; index < old.size(); ++index) {
+    int next = index + 1 < old.size() ? old[index + 1] : cuts.fused;
     for (int shift : {-1, 1}) {
-      list = old;
-      list[index] += shift;
-      int next = index + 1 < old.size() ? old[index + 1] : cuts.fused;
-      if (list[index] <= old[index - 1] || list[index] >= next) continue;
-      if (try_better(from, cuts)) return true;
+      int moved = old[index] + shift;
+      if (moved <= old[index - 1] || moved >= next) continue;
+      std::vector<int> list = old;
+      list[index] = moved;
+      with(std::move(list));
     }
-    list = old;
+    std::vector<int> list = old;
     list.erase(list.begin() + static_cast<int64_t>(index));
-    if (try_better(from, cuts)) return true;
+    with(std::move(list));
   }
-  for (int layer = 1; layer < cuts.fused && !is_spent(); ++layer) {
-    if (std::binary_search(old.begin(), old.end(), layer)) continue;
-    list = old;
-    list.insert(std::lower_bound(list.begin(), list.end(), layer), layer);
-    if (try_better(from, cuts)) return true;
+  for (int layer = 1; layer < cuts.fused; ++layer) {
+    auto place = std::lower_bound(old.begin(), old.end(), layer);
+    if (place != old.end() && *place == layer) continue;
+    std::vector<int> list = old;
+    list.insert(list.begin() + (place - old.begin()), layer);
+    with(std::move(list));
   }
-  list = old;
-  return false;
 }
 
 /// The fused stage one layer longer or shorter.
-std::vector<StageCuts> with_other_fused_stages(const StageCuts& cuts, int layers) {
-  std::vector<StageCuts> others;
+void add_other_fused_stages(const StageCuts& cuts, int layers, std::vector<StageCuts>& others) {
   if (cuts.fused > 0) {
     StageCuts more = cuts;
     --more.fused;
@@ -341,20 +344,37 @@ std::vector<StageCuts> with_other_fused_stages(const StageCuts& cuts, int layers
       others.push_back(fewer);
     }
   }
+}
+
+std::vector<StageCuts> neighbours(const StageCuts& cuts, int layers) {
+  std::vector<StageCuts> others;
+  add_moved_cuts(cuts, false, others);
+  add_moved_cuts(cuts, true, others);
+  add_other_fused_stages(cuts, layers, others);
   return others;
+}
+
+/// Takes the first better neighbour until there is none; few layers also try pairs of changes.
+bool StageSearch::step_to_neighbour(Found& best) {
+  int layers = costs_.layer_count();
+  std::vector<StageCuts> near = neighbours(cuts_of(best.plan.stages), layers);
+  for (const StageCuts& cuts : near) {
+    if (is_spent()) return false;
+    if (try_better(best, cuts)) return true;
+  }
+  if (layers > kFewLayers) return false;
+  for (const StageCuts& cuts : near) {
+    for (const StageCuts& next : neighbours(cuts, layers)) {
+      if (is_spent()) return false;
+      if (try_better(best, next)) return true;
+    }
+  }
+  return false;
 }
 
 void StageSearch::improve(size_t start) {
   Found best = found_[start];
-  bool better = true;
-  while (better && !is_spent()) {
-    better = move_cuts(best, false) || move_cuts(best, true);
-    if (better) continue;
-    for (const StageCuts& cuts :
-         with_other_fused_stages(cuts_of(best.plan.stages), costs_.layer_count())) {
-      better = try_better(best, cuts);
-      if (better) break;
-    }
+  while (step_to_neighbour(best)) {
   }
   found_[start] = std::move(best);
 }

@@ -283,23 +283,22 @@ void StepSimulation::run_iteration(int iteration) {
 }
 
 StepPrediction StepSimulation::run() {
+  MeasuredIterations iterations = measured_iterations(setup_.update);
+  double from = 0;
+  for (int iteration = 0; iteration < iterations.count; ++iteration) {
+    counts_ = iteration > iterations.from;
+    is_first_ = iteration == 0;
+    run_iteration(iteration);
+    if (iteration == iterations.from) from = compute_end_ns_;
+    if (iteration == 0) prediction_.makespan_ns = compute_end_ns_;
+  }
+  int counted = iterations.measured();
   bool isolated = setup_.update == UpdateMode::kBarrier;
-  counts_ = isolated;
-  run_iteration(0);
-  is_first_ = false;
-  double first_end = compute_end_ns_;
-  double updated = *std::max_element(updated_ns_[1].begin(), updated_ns_[1].end());
-  int counted = 1;
-  // What nobody computed in before the first parameters were there is no makespan of compute.
-  prediction_.makespan_ns = first_end;
-  prediction_.step_ns = std::max(first_end, updated);
-  prediction_.update_exposed_ns = prediction_.step_ns - first_end;
-  if (!isolated) {
-    counts_ = true;
-    counted = kSteadyIterations - 1;
-    for (int iteration = 1; iteration < kSteadyIterations; ++iteration) run_iteration(iteration);
-    prediction_.step_ns = (compute_end_ns_ - first_end) / counted;
-    prediction_.update_exposed_ns = 0;
+  prediction_.step_ns = (compute_end_ns_ - from) / counted;
+  if (isolated) {
+    double updated = *std::max_element(updated_ns_[1].begin(), updated_ns_[1].end());
+    prediction_.step_ns = std::max(prediction_.makespan_ns, updated);
+    prediction_.update_exposed_ns = prediction_.step_ns - prediction_.makespan_ns;
   }
   double devices = setup_.device_count();
   double compute = busy_ns_[static_cast<int>(StepLane::kCompute)] / counted;
