@@ -66,6 +66,16 @@ TEST(PublishedBubbles, SmallModel) {
   EXPECT_NEAR(bubble("looped-bfs", k1_7B, chunks), 25.0, 0.1);
 }
 
+TEST(PublishedBubbles, MiddleModel) {
+  // As the large model: four blocks a device, the head with the last; four chunks of one block.
+  std::vector<int> even = joined(std::vector<int>(7, 4), {5});
+  EXPECT_NEAR(bubble("gpipe", k8B, even), 42.1, 0.1);
+  EXPECT_NEAR(bubble("1f1b", k8B, even), 42.1, 0.1);
+  std::vector<int> chunks = joined(std::vector<int>(31, 1), {2});
+  EXPECT_NEAR(bubble("interleaved", k8B, chunks), 30.6, 0.1);
+  EXPECT_NEAR(bubble("looped-bfs", k8B, chunks), 29.2, 0.1);
+}
+
 TEST(PublishedBubbles, LargeModel) {
   // Eight blocks a device, the head with the last; eight chunks of one block.
   std::vector<int> even = joined(std::vector<int>(7, 8), {9});
