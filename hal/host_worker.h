@@ -24,8 +24,7 @@ class HostWorker final : public HostQueue {
   HostWorker(std::string name, TaskPool& pool);
   ~HostWorker() override;
 
-  Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost,
-                                 Job job) override;
+  Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost, Job job) override;
 
   /// Jobs that finish from now on are added to `trace` as slices of (process, track).
   void set_trace(Trace* trace, int process, int track);

@@ -80,10 +80,10 @@ bool StageExecutor::advance_virtual_time() {
   }
   if (is_deadlocked_) return false;
   is_deadlocked_ = true;
-  fail(internal_error(fmt::format(
-      "deadlock at {:.6f} s of virtual time: nothing is left to happen, {}",
-      static_cast<double>(virtual_time_->now_ns()) * 1e-9,
-      pump_->has_waiters() ? "but results are awaited" : "but inputs are awaited")));
+  fail(internal_error(
+      fmt::format("deadlock at {:.6f} s of virtual time: nothing is left to happen, {}",
+                  static_cast<double>(virtual_time_->now_ns()) * 1e-9,
+                  pump_->has_waiters() ? "but results are awaited" : "but inputs are awaited")));
   return true;
 }
 
@@ -107,8 +107,8 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
                       "cannot be mixed, nor those of two simulated machines",
                       device->id(), setup.devices.front()->id()));
     }
-    executor->submitters_.push_back(std::make_unique<Submitter>(
-        executor->executor_, device->id(), executor->virtual_time_));
+    executor->submitters_.push_back(
+        std::make_unique<Submitter>(executor->executor_, device->id(), executor->virtual_time_));
   }
   return executor;
 }

@@ -20,8 +20,7 @@ Submitter::~Submitter() {
 
 void Submitter::run_in_virtual_time(Awaiter* awaiter) {
   const HostCosts& costs = virtual_time_->costs();
-  virtual_time_->begin_submission(
-      std::max(busy_until_ns_, virtual_time_->now_ns() + costs.hop_ns));
+  virtual_time_->begin_submission(std::max(busy_until_ns_, virtual_time_->now_ns() + costs.hop_ns));
   awaiter->status_ = awaiter->work_.execute();
   busy_until_ns_ = virtual_time_->submit_ns();
   virtual_time_->at(busy_until_ns_ + costs.hop_ns, EventOrder{},

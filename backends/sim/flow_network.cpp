@@ -26,6 +26,12 @@ int FlowNetwork::add_resource(std::string name, double bytes_per_s) {
   return resource_count() - 1;
 }
 
+std::vector<double> FlowNetwork::rates() const {
+  std::vector<double> rates;
+  for (const auto& flow : flows_) rates.push_back(flow->bytes_per_ns * kSecondNs);
+  return rates;
+}
+
 void FlowNetwork::start(double bytes, std::vector<int> resources, const EventOrder& order,
                         std::function<void()> done) {
   STAGECOACH_CHECK(!resources.empty());

@@ -26,6 +26,9 @@ class FlowNetwork {
   double busy_ns(int resource) const { return resources_[resource].busy_ns; }
   double bytes_moved(int resource) const { return resources_[resource].bytes; }
 
+  /// Rates of the flows under way, oldest first, in bytes a second.
+  std::vector<double> rates() const;
+
   /// Starts moving `bytes` through `resources` (no number twice); `done` runs when the last has
   /// arrived. `order` decides between flows that end together.
   void start(double bytes, std::vector<int> resources, const EventOrder& order,

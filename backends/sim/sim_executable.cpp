@@ -18,8 +18,8 @@ class SimExecutable final : public Executable {
  public:
   Result<Kernel*> find_kernel(std::string_view name) override {
     if (name == kSimBusyKernel) return static_cast<Kernel*>(&busy_);
-    return not_found(fmt::format("no kernel '{}'; simulated devices have '{}'", name,
-                                 kSimBusyKernel));
+    return not_found(
+        fmt::format("no kernel '{}'; simulated devices have '{}'", name, kSimBusyKernel));
   }
 
  private:
@@ -30,9 +30,8 @@ class SimExecutable final : public Executable {
 
 Result<std::unique_ptr<Executable>> load_sim_executable(const ExecutableImage& image) {
   if (image.name == kSimKernels) return std::unique_ptr<Executable>(new SimExecutable);
-  return not_found(
-      fmt::format("'{}' is nothing that a simulated device runs; it has '{}'", image.name,
-                  kSimKernels));
+  return not_found(fmt::format("'{}' is nothing that a simulated device runs; it has '{}'",
+                               image.name, kSimKernels));
 }
 
 int64_t sim_kernel_time_ns(const LaunchRequest& request, const SimDevice& device) {

@@ -141,7 +141,7 @@ Status SimStream::do_copy(const CopyRequest& request) {
   entry.bytes = static_cast<double>(request.target.size);
   int card = sim_device_.card();
   auto card_of = [](const BufferView& view) {
-    return static_cast<SimDevice&>(view.buffer->device()).card();
+    return static_cast<SimDevice&>(view.buffer->device().root()).card();
   };
   switch (copy_direction(request)) {
     case CopyDirection::kHostToDevice:

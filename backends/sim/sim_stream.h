@@ -28,11 +28,11 @@ class SimStream final : public Stream {
     enum class Kind : uint8_t { kKernel, kCopy, kRecord, kWait } kind = Kind::kKernel;
     int64_t issued_ns = 0;  ///< when it reached the stream: it cannot begin before
     uint64_t sequence = 0;
-    int64_t duration_ns = 0;                    ///< kernel
-    double bytes = 0;                           ///< copy
-    std::vector<int> path;                      ///< copy
-    bool is_up = false;                         ///< copy: which engine
-    std::shared_ptr<SimRecord> record;          ///< record, wait
+    int64_t duration_ns = 0;            ///< kernel
+    double bytes = 0;                   ///< copy
+    std::vector<int> path;              ///< copy
+    bool is_up = false;                 ///< copy: which engine
+    std::shared_ptr<SimRecord> record;  ///< record, wait
   };
 
   Status do_copy(const CopyRequest& request) override;
