@@ -6,6 +6,7 @@
 #include "backends/gpu/gpu_clock.h"
 #include "backends/gpu/gpu_mark_pool.h"
 #include "backends/gpu/gpu_wait.h"
+#include "hal/device.h"
 #include "hal/event.h"
 
 namespace stagecoach {

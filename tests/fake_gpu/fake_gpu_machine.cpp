@@ -4,6 +4,7 @@
 
 #include "backends/cpu/cpu_executable.h"
 #include "backends/cpu/cpu_ops.h"
+#include "backends/gpu/gpu_op_launch.h"
 
 namespace stagecoach {
 
@@ -93,7 +94,22 @@ Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch&
   launch.argument_count = 3;
   launch.workspace_arguments = 1u << 1;
   launch.error_arguments = 1u << 2;
+  if (describes_for_libraries_ && library_might_serve(call.kind)) describe(call, plan);
   return plan;
+}
+
+void OracleKernelTable::describe(const OpCall& call, GpuLaunchPlan& plan) {
+  GpuArch arch;
+  constexpr ByteCount kPlenty = 1 << 20;
+  arch.shared_bytes = kPlenty;
+  Result<GpuLaunchPlan> own = plan_op(call, arch);
+  STAGECOACH_CHECK(own.is_ok());
+  // A product among other launches cannot stand in for the one launch that computes all.
+  if (own->launch_count == 1 && own->product_count == 1) {
+    plan.products[0] = own->products[0];
+    plan.product_count = 1;
+  }
+  plan.attention = own->attention;
 }
 
 int OracleKernelTable::run(void* user, const uint64_t* arguments) {
@@ -123,10 +139,11 @@ std::string_view OracleKernelTable::provider(OpKind) const {
   return "CPU oracle";
 }
 
-FakeGpuMachine::FakeGpuMachine(const FakeGpuOptions& options)
+FakeGpuMachine::FakeGpuMachine(const FakeGpuOptions& options, GpuLibraryOpener open_library)
     : driver_(options),
       table_(std::make_shared<OracleKernelTable>(driver_)),
-      backend_(make_fake_gpu_backend(driver_, table_)) {
+      open_library_(std::move(open_library)),
+      backend_(make_backend()) {
   add_test_kernels(driver_);
 }
 

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "backends/cuda/cublaslt_functions.h"
+#include "backends/gpu/gpu_library.h"
+#include "backends/gpu/gpu_shape_cache.h"
+
+namespace stagecoach {
+
+/// Matrix products by cuBLASLt in one context. The algorithm is the first that the library's
+/// heuristic gives for the shape with kScratchBytes of scratch; K is split, if at all, into parts
+/// whose sums are added in a step of their own, so that one library version gives the same bits
+/// every run. fp32 never uses TF32.
+/// Thread rule: any thread, with the context current; calls take turns.
+class CublasLt {
+ public:
+  /// The same for every shape and card, so that the choice depends on nothing else.
+  static constexpr ByteCount kScratchBytes = ByteCount{32} << 20;
+  static constexpr size_t kMostShapes = 4096;
+
+  /// Creates the library's handle. `fp16_accumulate`: fp16 products with fp16 results are summed in
+  /// fp16, twice as fast on consumer cards and less exact.
+  static Result<std::unique_ptr<CublasLt>> open(const CublasLtFunctions& functions,
+                                                bool fp16_accumulate);
+  ~CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  /// "13.1.0".
+  std::string version() const;
+  /// Whether the library computes such products; `is_new`: it had to be asked.
+  struct Answer {
+    bool serves = false;
+    bool is_new = false;
+  };
+  /// Errors: those of the library other than "not supported".
+  Result<Answer> find(const GpuProductShape& shape);
+  /// Queues a product. Errors: internal, or resource exhausted.
+  Status run(const GpuProductShape& shape, const GpuProductOperands& operands,
+             const GpuLibraryPlace& place);
+
+ private:
+  struct Plan;
+  class Preference;
+  CublasLt(const CublasLtFunctions& functions, void* handle, bool fp16_accumulate);
+
+  /// Under `mutex_`; null: not served.
+  Result<Plan*> plan_of(const GpuProductShape& shape, bool& is_new);
+  Result<std::shared_ptr<Plan>> make_plan(const GpuProductShape& shape);
+  Status choose(Plan& plan, const GpuProductShape& shape);
+  Status failure(int error, std::string_view function) const;
+
+  const CublasLtFunctions f_;
+  void* const handle_;
+  const bool fp16_accumulate_;
+  std::mutex mutex_;
+  GpuShapeCache<GpuProductShape, std::shared_ptr<Plan>> plans_{kMostShapes};
+};
+
+}  // namespace stagecoach
