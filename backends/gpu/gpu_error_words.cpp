@@ -23,19 +23,20 @@ uint64_t* GpuErrorWords::take(uint64_t sequence, std::string_view verb, const La
 
 Status GpuErrorWords::check(uint64_t sequence, const FailureSite& stream) {
   std::lock_guard lock(mutex_);
-  Status first;
   while (!pending_.empty() && pending_.front().sequence <= sequence) {
     Pending done = pending_.pop_front();
     uint64_t row = std::atomic_ref(*done.word).load(std::memory_order_acquire);
-    if (row == kNone || !first.is_ok()) continue;
+    if (row == kNone || !first_.is_ok()) continue;
     FailureSite site = stream;
     site.verb = std::string(done.verb);
     site.label = std::string(done.label.view());
     site.sequence = done.sequence;
-    first = data_loss(fmt::format("row {} holds an id or label outside the vocabulary", row))
-                .with_site(site);
+    first_ = data_loss(fmt::format("row {} holds an id or label outside the vocabulary", row))
+                 .with_site(site);
   }
-  return first;
+  // Remembered, so that no later mark counts as passed, whoever asks for it first.
+  if (first_.is_ok() || sequence < first_.site().sequence) return Status::ok();
+  return first_;
 }
 
 }  // namespace stagecoach

@@ -26,7 +26,7 @@ class GpuErrorWords {
   /// before `attach`.
   uint64_t* take(uint64_t sequence, std::string_view verb, const Label& label);
   /// Reads the words of all operations up to `sequence`, which have finished. The failure names the
-  /// first that reported.
+  /// first that reported, and is the answer for every later sequence too.
   Status check(uint64_t sequence, const FailureSite& stream);
 
  private:
@@ -41,6 +41,7 @@ class GpuErrorWords {
   uint64_t* words_ = nullptr;
   uint64_t next_ = 0;
   RingQueue<Pending> pending_;
+  Status first_;
 };
 
 }  // namespace stagecoach

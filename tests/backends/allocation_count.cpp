@@ -32,4 +32,17 @@ int64_t allocation_count() {
   return count.load(std::memory_order_relaxed);
 }
 
+bool settles_without_allocating(const std::function<void()>& round) {
+  constexpr int kMostRounds = 640;
+  for (int rounds = 40; rounds <= kMostRounds; rounds *= 2) {
+    int64_t before = 0;
+    for (int i = 0; i < rounds; ++i) {
+      if (i == rounds / 4) before = allocation_count();
+      round();
+    }
+    if (allocation_count() == before) return true;
+  }
+  return false;
+}
+
 }  // namespace stagecoach

@@ -28,6 +28,9 @@ struct HostTensor {
 struct OpCase {
   std::string name;
   OpCall call;
+  /// The largest of the terms whose difference an output is, where it may nearly cancel: errors are
+  /// then measured against the terms' too. 0 elsewhere.
+  double largest_term = 0.0;
   std::array<HostTensor, OpCall::kMaxOutputs> outputs;
   std::array<HostTensor, OpCall::kMaxInputs> inputs;
 };
@@ -78,7 +81,8 @@ std::vector<std::function<OpCase(CaseMaker&)>> op_cases(DType dtype, bool large)
 
 /// "" when `actual` is as close to the oracle as storage allows: integers and fp64 equal; relative
 /// Frobenius error at most 1e-5 (1e-2 in 16 bits); and for each row of 16-bit outputs an error, as
-/// measured against fp32 arithmetic, at most twice the oracle's. Else what is wrong.
+/// measured against fp32 arithmetic, at most twice the oracle's; plus what fp32 loses of terms that
+/// cancel. Else what is wrong.
 std::string compare_outputs(const OpCase& test, const OpOutputs& actual, const OpOutputs& oracle,
                             const OpOutputs& exact);
 
