@@ -37,7 +37,7 @@ stagecoach_check_header(hip hip hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS 
 # HIP's functions over NVIDIA's driver, so that the HIP backend itself runs on an NVIDIA card
 # (docs/hip_backend.md). For tests only; never installed.
 if(STAGECOACH_CUDA AND STAGECOACH_HIP AND STAGECOACH_TESTS)
-  add_library(hip_over_cuda MODULE testing/hip_over_cuda/hip_over_cuda.cpp)
+  add_library(hip_over_cuda MODULE tests/hip_over_cuda/hip_over_cuda.cpp)
   target_link_libraries(hip_over_cuda PRIVATE stagecoach_backends_cuda stagecoach_backends_hip)
   set_target_properties(hip_over_cuda PROPERTIES CXX_VISIBILITY_PRESET hidden)
   stagecoach_configure_target(hip_over_cuda)

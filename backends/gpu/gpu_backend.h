@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/gpu/gpu_device.h"
+#include "backends/gpu/gpu_error_map.h"
 #include "backends/gpu/gpu_options.h"
 #include "backends/gpu/gpu_sysfs.h"
 #include "hal/backend.h"
@@ -75,15 +76,17 @@ class GpuBackend final : public Backend {
     const Api& driver = runtime->api();
     int error = driver.init();
     if (error == Api::kSuccess) error = driver.device_count(&card_count_);
+    // Without a card CUDA's start answers "no device", and HIP's "invalid device".
+    bool no_card = error == GpuErrorCode::kNoDevice || error == GpuErrorCode::kInvalidDevice ||
+                   (error == Api::kSuccess && card_count_ == 0);
+    if (no_card) {
+      return unavailable(fmt::format("{}'s driver library is installed but finds no card; {}",
+                                     Api::kBackendName,
+                                     Api::start_advice(GpuErrorCode::kNoDevice)));
+    }
     if (error != Api::kSuccess) {
       return unavailable(fmt::format("{}; {}", gpu_status(driver, error, "start driver").message(),
                                      Api::start_advice(error)));
-    }
-    if (card_count_ == 0) {
-      return unavailable(
-          fmt::format("the {} driver is installed but finds no card; use another "
-                      "device such as cpu:1",
-                      Api::kBackendName));
     }
     STAGECOACH_RETURN_IF_ERROR(check_code(driver));
     runtime_ = std::move(runtime);
@@ -127,7 +130,8 @@ class GpuBackend final : public Backend {
     if (error == Api::kSuccess) error = api.device_total_bytes(&total, device);
     if (error != Api::kSuccess) return gpu_status(api, error, "describe device");
     auto value = [&](GpuAttribute attribute) { return values[static_cast<size_t>(attribute)]; };
-    card.arch.is_amd = Api::kIsAmd;
+    // HIP's functions may front an NVIDIA card, whose code then is NVIDIA's (docs/hip_backend.md).
+    card.arch.is_amd = Api::kIsAmd && !card.info.name.starts_with("NVIDIA");
     card.arch.major = value(GpuAttribute::kComputeMajor);
     card.arch.minor = value(GpuAttribute::kComputeMinor);
     card.arch.multiprocessors = value(GpuAttribute::kMultiprocessors);

@@ -12,8 +12,8 @@ namespace stagecoach {
 
 /// What launch planning needs to know of a card. Plain data, read once when it is opened.
 struct GpuArch {
-  bool is_amd = false;
-  int major = 0;  ///< compute capability; for AMD the leading digits of the gfx number
+  bool is_amd = false;  ///< the code that runs was compiled for AMD targets
+  int major = 0;        ///< compute capability; for AMD the leading digits of the gfx number
   int minor = 0;
   int multiprocessors = 1;
   int warp_size = 32;

@@ -23,6 +23,7 @@ inline Status narrow_extent(const std::array<int64_t, 3>& wide, std::array<uint3
   return Status::ok();
 }
 
+/// The value as the 64-bit slot of a kernel's argument.
 inline uint64_t argument_word(const KernelArgument& argument) {
   uint64_t word = 0;
   if (argument.kind == KernelArgument::Kind::kPointer) {

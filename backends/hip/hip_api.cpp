@@ -9,10 +9,9 @@ std::string HipApi::arch_name(int major, int minor) {
 }
 
 std::string HipApi::start_advice(int error) {
-  // Without a card hipInit answers "invalid device" and hipGetDeviceCount "no device".
-  if (error == GpuErrorCode::kInvalidDevice || error == GpuErrorCode::kNoDevice) {
-    return "the runtime sees no card: check rocminfo, access to /dev/kfd and "
-           "HIP_VISIBLE_DEVICES, or use another device such as cpu:1";
+  if (error == GpuErrorCode::kNoDevice) {
+    return "check rocminfo, access to /dev/kfd and HIP_VISIBLE_DEVICES, or use another device such "
+           "as cpu:1";
   }
   return "check the driver with rocminfo, or use another device such as cpu:1";
 }

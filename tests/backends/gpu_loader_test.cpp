@@ -108,7 +108,7 @@ TEST(HipLoader, TheRealLibraryHasEveryFunction) {
   }
   Status status = make_hip_backend()->availability();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(mentions(status, "sees no card"));
+  EXPECT_TRUE(mentions(status, "finds no card"));
   EXPECT_TRUE(mentions(status, "cpu:1"));
 }
 #endif
