@@ -28,8 +28,8 @@ class BackendRegistry {
 
   /// Opens every device that `text` names, in order. Syntax and option errors are invalid
   /// arguments; a backend not built in, or an absent device, is unavailable with the reason.
-  Result<std::vector<std::unique_ptr<Device>>> open_devices(
-      std::string_view text, const OpenOptions& options = {}) const;
+  Result<std::vector<std::unique_ptr<Device>>> open_devices(std::string_view text,
+                                                            const OpenOptions& options = {}) const;
 
  private:
   std::vector<std::unique_ptr<Backend>> backends_;

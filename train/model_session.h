@@ -25,7 +25,8 @@ struct ModelSession {
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
 
 /// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its
-/// own. With train.deterministic = true they compute only in ways that repeat bit for bit. Errors: those of `BackendRegistry::open_devices`.
+/// own. With train.deterministic = true they compute only in ways that repeat bit for bit. Errors:
+/// those of `BackendRegistry::open_devices`.
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
     const BackendRegistry& backends, const TrainConfig& config);
 

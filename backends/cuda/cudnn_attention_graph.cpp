@@ -22,8 +22,8 @@ class AttentionGraph {
         storage_(shape.dtype == DType::kBF16 ? Value::kBfloat16 : Value::kHalf),
         tokens_(shape.sequence),
         row_((shape.heads + 2 * shape.kv_heads) * shape.head_dim) {
-    query_ = graph_.tensor(packed(Id::kQuery, shape.heads));
-    key_ = graph_.tensor(transposed(packed(Id::kKey, shape.kv_heads)));
+    query_ = graph_.tensor(packed(Id::kQuery, heads_));
+    key_ = graph_.tensor(transposed(packed(Id::kKey, kv_heads_)));
     scale_ = graph_.tensor(by_value(Id::kScale));
     masked_ = graph_.tensor(by_value(Id::kMaskedScore));
   }

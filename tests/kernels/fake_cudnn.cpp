@@ -82,7 +82,10 @@ struct Values {
   /// Dimensions of one element hold for every position; fewer heads hold for several.
   float broadcast(const Extents& where, const Extents& of) const {
     Extents mine{};
-    for (size_t i = 0; i < 4; ++i) mine[i] = where[i] / (of[i] / dims[i]);
+    for (size_t i = 0; i < 4; ++i) {
+      STAGECOACH_CHECK(of[i] % dims[i] == 0);
+      mine[i] = where[i] / (of[i] / dims[i]);
+    }
     return numbers[index(mine)];
   }
   size_t index(const Extents& where) const {
@@ -244,7 +247,10 @@ class Evaluation {
     if (is_max) y.numbers.assign(y.numbers.size(), -INFINITY);
     for_each(x.dims, [&](const Extents& where) {
       Extents to{};
-      for (size_t i = 0; i < 4; ++i) to[i] = where[i] / (x.dims[i] / y.dims[i]);
+      for (size_t i = 0; i < 4; ++i) {
+        STAGECOACH_CHECK(x.dims[i] % y.dims[i] == 0);
+        to[i] = where[i] / (x.dims[i] / y.dims[i]);
+      }
       float value = x.at(where);
       y.at(to) = is_max ? std::max(y.at(to), value) : y.at(to) + value;
     });
