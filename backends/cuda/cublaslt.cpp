@@ -108,16 +108,16 @@ class CublasLt::Preference {
 };
 
 Result<std::unique_ptr<CublasLt>> CublasLt::open(const CublasLtFunctions& functions,
-                                                 bool fp16_accumulate) {
+                                                 const Options& options) {
   void* handle = nullptr;
   int error = functions.cublasLtCreate(&handle);
-  std::unique_ptr<CublasLt> library(new CublasLt(functions, handle, fp16_accumulate));
+  std::unique_ptr<CublasLt> library(new CublasLt(functions, handle, options));
   if (error != Constants::kSuccess) return library->failure(error, "create");
   return library;
 }
 
-CublasLt::CublasLt(const CublasLtFunctions& functions, void* handle, bool fp16_accumulate)
-    : f_(functions), handle_(handle), fp16_accumulate_(fp16_accumulate) {}
+CublasLt::CublasLt(const CublasLtFunctions& functions, void* handle, const Options& options)
+    : f_(functions), handle_(handle), options_(options) {}
 
 CublasLt::~CublasLt() {
   if (handle_ != nullptr) static_cast<void>(f_.cublasLtDestroy(handle_));
@@ -160,8 +160,8 @@ Status CublasLt::choose(Plan& plan, const GpuProductShape& shape) {
 }
 
 Result<std::shared_ptr<CublasLt::Plan>> CublasLt::make_plan(const GpuProductShape& shape) {
-  bool in_fp16 = fp16_accumulate_ && shape.dtype == DType::kF16 && shape.out_dtype == DType::kF16 &&
-                 !shape.is_scaled;
+  bool in_fp16 = options_.fp16_accumulate && shape.dtype == DType::kF16 &&
+                 shape.out_dtype == DType::kF16 && !shape.is_scaled;
   auto plan = std::make_shared<Plan>(f_);
   int error = plan->create(shape, in_fp16);
   // The library refuses some strides already here.
@@ -171,30 +171,59 @@ Result<std::shared_ptr<CublasLt::Plan>> CublasLt::make_plan(const GpuProductShap
   return plan;
 }
 
-Result<CublasLt::Plan*> CublasLt::plan_of(const GpuProductShape& shape, bool& is_new) {
+Result<std::shared_ptr<CublasLt::Plan>> CublasLt::plan_of(const GpuProductShape& shape,
+                                                          bool& is_new) {
   std::shared_ptr<Plan>* known = plans_.find(shape);
-  is_new = known == nullptr;
-  if (is_new) {
-    Result<std::shared_ptr<Plan>> made = make_plan(shape);
-    if (!made.is_ok()) return made.status().with_context(describe(shape));
-    known = plans_.insert(shape, std::move(made).value());
+  if (known != nullptr) return *known;
+  is_new = true;
+  Result<std::shared_ptr<Plan>> made = make_plan(shape);
+  if (!made.is_ok()) return made.status().with_context(describe(shape));
+  return *plans_.insert(shape, std::move(made).value());
+}
+
+Result<ProductAxis> CublasLt::served_cut(const GpuProductShape& shape, bool& is_new) {
+  ProductAxis axis = cut_axis(shape, options_.least_cut_terms);
+  for (int part = 0; part < 2 && axis != ProductAxis::kNone; ++part) {
+    STAGECOACH_ASSIGN_OR_RETURN(bool served,
+                                serves(product_part({shape, {}}, axis, part).shape, is_new));
+    if (!served) axis = ProductAxis::kNone;
   }
-  return known->get();
+  return axis;
+}
+
+Result<bool> CublasLt::serves(const GpuProductShape& shape, bool& is_new) {
+  STAGECOACH_ASSIGN_OR_RETURN(ProductAxis axis, served_cut(shape, is_new));
+  if (axis != ProductAxis::kNone) return true;
+  STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, plan_of(shape, is_new));
+  return plan->is_served;
 }
 
 Result<CublasLt::Answer> CublasLt::find(const GpuProductShape& shape) {
   std::lock_guard lock(mutex_);
   Answer answer;
-  STAGECOACH_ASSIGN_OR_RETURN(Plan * plan, plan_of(shape, answer.is_new));
-  answer.serves = plan->is_served;
+  STAGECOACH_ASSIGN_OR_RETURN(answer.serves, serves(shape, answer.is_new));
   return answer;
 }
 
 Status CublasLt::run(const GpuProductShape& shape, const GpuProductOperands& operands,
                      const GpuLibraryPlace& place) {
   std::lock_guard lock(mutex_);
+  return run_parts({shape, operands}, place);
+}
+
+Status CublasLt::run_parts(const GpuProductRound& product, const GpuLibraryPlace& place) {
   bool is_new = false;
-  STAGECOACH_ASSIGN_OR_RETURN(Plan * plan, plan_of(shape, is_new));
+  STAGECOACH_ASSIGN_OR_RETURN(ProductAxis axis, served_cut(product.shape, is_new));
+  if (axis == ProductAxis::kNone) return run_whole(product, place);
+  STAGECOACH_RETURN_IF_ERROR(run_parts(product_part(product, axis, 0), place));
+  return run_parts(product_part(product, axis, 1), place);
+}
+
+Status CublasLt::run_whole(const GpuProductRound& product, const GpuLibraryPlace& place) {
+  const GpuProductShape& shape = product.shape;
+  const GpuProductOperands& operands = product.operands;
+  bool is_new = false;
+  STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, plan_of(shape, is_new));
   if (!plan->is_served) return internal_error("cuBLASLt no longer serves " + describe(shape));
   auto pointer = [](uint64_t address) {
     return reinterpret_cast<void*>(static_cast<uintptr_t>(address));

@@ -73,7 +73,7 @@ class CudaLibrary final : public GpuLibrary {
   void open_products(const Result<CublasLtFunctions>& functions, bool fp16_accumulate) {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
-      auto opened = CublasLt::open(functions.value(), fp16_accumulate);
+      auto opened = CublasLt::open(functions.value(), {.fp16_accumulate = fp16_accumulate});
       if (opened.is_ok()) products_ = std::move(opened).value();
       status = products_ != nullptr ? Status::ok() : opened.status();
     }

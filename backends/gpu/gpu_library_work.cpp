@@ -55,9 +55,10 @@ GpuProductRound product_round(const GpuProduct& product, int64_t round, uint64_t
 }
 
 std::string describe(const GpuProductShape& shape) {
-  return fmt::format("{} [{}, {}]{} x [{}, {}]{} to {}", dtype_name(shape.dtype), shape.m, shape.k,
-                     shape.transpose_a ? " (transposed)" : "", shape.k, shape.n,
-                     shape.transpose_b ? " (transposed)" : "", dtype_name(shape.out_dtype));
+  return fmt::format("{} [{}, {}]{} x [{}, {}]{}{} to {}", dtype_name(shape.dtype), shape.m,
+                     shape.k, shape.transpose_a ? " (transposed)" : "", shape.k, shape.n,
+                     shape.transpose_b ? " (transposed)" : "", shape.has_bias ? " + bias" : "",
+                     dtype_name(shape.out_dtype));
 }
 
 std::string describe(const GpuAttentionShape& shape) {

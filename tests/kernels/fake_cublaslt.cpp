@@ -105,7 +105,7 @@ int heuristic(void*, void*, void* a, void* b, void*, void* d, void* preference, 
   const auto& asked = *static_cast<Preference*>(preference);
   STAGECOACH_CHECK(asked.reductions == Constants::kReductionInComputeType && wanted >= 2);
   for (uint32_t alignment : asked.alignments) STAGECOACH_CHECK(alignment >= 2 && alignment <= 16);
-  bool is_refused = fake.finds_nothing;
+  bool is_refused = fake.finds_nothing || static_cast<Layout*>(d)->rows == fake.refused_columns;
   for (void* layout : {a, b, d}) {
     is_refused =
         is_refused || (fake.needs_aligned_rows && !has_aligned_rows(*static_cast<Layout*>(layout)));

@@ -14,6 +14,7 @@ struct FakeCublasLt {
   bool finds_nothing = false;  ///< the heuristic gives no algorithm
   /// The heuristic refuses matrices whose rows are no multiple of 16 bytes apart.
   bool needs_aligned_rows = false;
+  int64_t refused_columns = 0;  ///< the heuristic refuses results of so many columns
 
   int64_t heuristics = 0;
   int64_t products = 0;
