@@ -51,6 +51,7 @@ class FakeApi {
   int get_current(GpuContextHandle* context) const;
   int set_current(GpuContextHandle context) const;
   int enable_peer(GpuContextHandle peer) const;
+  int memory_info(size_t* free, size_t* total) const;
   int allocate(GpuAddress* address, size_t size) const;
   int free(GpuAddress address) const;
   int allocate_host(void** data, size_t size) const;

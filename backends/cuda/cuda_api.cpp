@@ -40,6 +40,7 @@ int CudaApi::device_attribute(int* value, GpuAttribute attribute, int device) co
       CudaConstants::kComputeMajor,     CudaConstants::kComputeMinor,
       CudaConstants::kMultiprocessors,  CudaConstants::kWarpSize,
       CudaConstants::kSharedBytesOptin, CudaConstants::kCopyEngines,
+      CudaConstants::kKernelTimeout,
   };
   return f_.cuDeviceGetAttribute(value, kNumbers[static_cast<size_t>(attribute)], device);
 }

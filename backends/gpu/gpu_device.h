@@ -30,6 +30,9 @@ class GpuDevice final : public Device {
  private:
   GpuDevice(std::unique_ptr<GpuContextHold<Api>> context, std::shared_ptr<GpuKernelTable> table,
             DeviceInfo info, const GpuArch& arch);
+  /// Makes `info.memory_bytes` what the card can give now, where the user named no cap.
+  static Status take_free_memory(const GpuContextHold<Api>& hold, const GpuDeviceRequest& request,
+                                 DeviceInfo& info);
   Status prepare();
   /// Opens the libraries and lists what serves each op.
   Status prepare_library(const GpuLibraryOpener& open_library, const GpuDeviceRequest& request);

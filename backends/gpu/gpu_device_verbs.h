@@ -39,6 +39,8 @@ Result<std::unique_ptr<Device>> GpuDevice<Api>::open(std::shared_ptr<GpuRuntime<
   if (error == Api::kSuccess) error = api.retain_context(card, &context);
   if (error != Api::kSuccess) return gpu_status(api, error, "retain context").with_site(site);
   auto hold = std::make_unique<GpuContextHold<Api>>(runtime, card, context);
+  Status measured = take_free_memory(*hold, request, info);
+  if (!measured.is_ok()) return measured.with_site(site);
   info.id = runtime->take_id(info.id);
   std::unique_ptr<GpuDevice> device(
       new GpuDevice(std::move(hold), std::move(table), std::move(info), arch));

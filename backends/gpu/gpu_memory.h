@@ -8,6 +8,18 @@
 
 namespace stagecoach {
 
+/// What a card can still give to a run, when its user names no cap: a display needs room to go on,
+/// and driver and libraries take some themselves.
+inline ByteCount usable_memory_bytes(ByteCount free_bytes, ByteCount total_bytes,
+                                     bool drives_display) {
+  constexpr ByteCount kForDisplay = 1536 * kMiB;
+  constexpr ByteCount kForDriver = 256 * kMiB;
+  constexpr ByteCount kLeastShare = 32;  // small cards keep most of what they have
+  ByteCount kept = std::min(kForDriver, total_bytes / kLeastShare);
+  if (drives_display) kept = std::max(kept, kForDisplay);
+  return std::max(free_bytes - kept, ByteCount{0});
+}
+
 /// What a logical device has allocated, counted against its cap.
 /// Thread rule: any thread.
 class GpuMemoryAccount {

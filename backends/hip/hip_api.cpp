@@ -33,6 +33,8 @@ int HipApi::device_attribute(int* value, GpuAttribute attribute, int device) con
       // HIP answers this for NVIDIA only; AMD cards have two copy engines at least.
       *value = 2;
       return kSuccess;
+    case GpuAttribute::kHasKernelTimeout:
+      return ask(HipConstants::kKernelTimeout);
   }
   return GpuErrorCode::kInvalidValue;
 }

@@ -1,6 +1,12 @@
 #include "backends/gpu/gpu_options.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include "backends/gpu/gpu_memory.h"
+#include "backends/gpu/gpu_sysfs.h"
 #include "tests/backends/gpu_rig.h"
+#include "tests/core/temporary_folder.h"
 
 namespace stagecoach {
 namespace {
@@ -83,18 +89,64 @@ TEST(GpuOptions, AnAbsentCardIsUnavailable) {
             std::string::npos);
 }
 
+// The contract: without a cap, 1.5 GiB stay for a display; driver and libraries take some too.
+TEST(GpuUsableMemory, LeavesRoomForOthers) {
+  EXPECT_EQ(usable_memory_bytes(8 * kGiB, 8 * kGiB, true), 6 * kGiB + 512 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(7 * kGiB, 8 * kGiB, false), 7 * kGiB - 256 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(32 * kMiB, 32 * kMiB, false), 31 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(kGiB, 8 * kGiB, true), 0);
+}
+
+TEST(GpuDisplay, IsFoundByAConnectorThatIsOn) {
+  TemporaryFolder folder;
+  std::string connector = folder.path() + "/0000:3b:00.0/drm/card0/card0-HDMI-A-1";
+  std::filesystem::create_directories(connector);
+  EXPECT_FALSE(pci_drives_display("0000:3B:00.0", folder.path()));
+  std::ofstream(connector + "/enabled") << "disabled\n";
+  EXPECT_FALSE(pci_drives_display("0000:3B:00.0", folder.path()));
+  std::ofstream(connector + "/enabled") << "enabled\n";
+  EXPECT_TRUE(pci_drives_display("00000000:3B:00.0", folder.path()));
+  EXPECT_FALSE(pci_drives_display("0000:3b:00.1", folder.path()));
+  EXPECT_FALSE(pci_drives_display("", folder.path()));
+}
+
 class GpuDevices : public GpuRig {};
+
+TEST_F(GpuDevices, TakeWhatOthersLeaveUnlessACapIsGiven) {
+  FakeGpuOptions options;
+  options.foreign_bytes = 8 * kMiB;
+  build(options);
+  open("0");
+  EXPECT_EQ(device().info().memory_bytes, 23 * kMiB);
+  close();
+  open("0[memory=30M]");
+  EXPECT_EQ(device().info().memory_bytes, 30 * kMiB);
+  close();
+  options.memory_bytes = 16 * kGiB;
+  options.foreign_bytes = 2 * kGiB;
+  options.drives_display = true;
+  build(options);
+  open("0x2");
+  EXPECT_EQ(device(0).info().memory_bytes, 6 * kGiB + 256 * kMiB);
+  close();
+  options.foreign_bytes = 15 * kGiB;
+  build(options);
+  Status full = machine_->open("0").status();
+  EXPECT_EQ(full.code(), StatusCode::kUnavailable);
+  EXPECT_NE(full.message().find("drives a display"), std::string::npos) << full.message();
+}
 
 TEST_F(GpuDevices, LogicalDevicesShareACardAndItsMemory) {
   open("0x2");
   ASSERT_EQ(devices_.size(), 2u);
   EXPECT_EQ(device(0).id(), "fake_gpu:0.0");
   EXPECT_EQ(device(1).id(), "fake_gpu:0.1");
-  EXPECT_EQ(device(0).info().memory_bytes, 16 * kMiB);
+  constexpr ByteCount kEach = 31 * kMiB / 2;  // a 32nd is the driver's
+  EXPECT_EQ(device(0).info().memory_bytes, kEach);
   EXPECT_EQ(driver().calls(FakeGpuFunction::retain_context), 2);
   // What one takes, the other still has.
-  EXPECT_EQ(device(0).allocate(16 * kMiB, "all").outcome, AllocationOutcome::kOk);
-  BufferHandle all = device_buffer(16 * kMiB, 1);
+  EXPECT_EQ(device(0).allocate(kEach, "all").outcome, AllocationOutcome::kOk);
+  BufferHandle all = device_buffer(kEach, 1);
   EXPECT_EQ(device(1).allocate(1, "more").outcome, AllocationOutcome::kExhausted);
 }
 

@@ -113,6 +113,7 @@ TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
   for (const char* name : {"topology", "bench", "inspect", "plan", "simulate", "export"}) {
     expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
   }
+  expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");
   expect_refusal({"train", "--model", "m", "--check-races"},
                  "--check-races: this version does not have");
 }
