@@ -4,11 +4,10 @@
 #include "backends/cuda/cuda_library.h"
 
 #include <gtest/gtest.h>
-#include <thread>
 
 #include "tests/kernels/fake_cublaslt.h"
 #include "tests/kernels/fake_cudnn.h"
-#include "tests/kernels/op_case.h"
+#include "tests/kernels/library_ops.h"
 
 namespace stagecoach {
 namespace {
@@ -39,28 +38,6 @@ class CudaLibraryTest : public testing::Test {
     library_ = open_cuda_library(fakes(), {"cuda:0", fp16_accumulate, is_deterministic});
     return *library_;
   }
-  static bool is_attention(OpKind kind) {
-    return kind == OpKind::kAttentionForward || kind == OpKind::kAttentionBackward;
-  }
-  static bool is_product(OpKind kind) { return library_might_serve(kind) && !is_attention(kind); }
-  /// Every small case of the kinds that `takes` names, against the oracle.
-  void expect_as_oracle(DType dtype, GpuLibrary& library,
-                        bool (*takes)(OpKind kind) = library_might_serve) {
-    auto oracle = oracle_machine();
-    auto machine = emulated_machine(&library);
-    CaseMaker maker(7);
-    for (const auto& make : op_cases(dtype, false)) {
-      OpCase test = make(maker);
-      if (!takes(test.call.kind)) continue;
-      SCOPED_TRACE(std::string(op_kind_name(test.call.kind)) + ": " + test.name);
-      Result<OpOutputs> actual = machine->run(test);
-      Result<OpOutputs> expected = oracle->run(test);
-      Result<OpOutputs> exact = oracle->run(in_fp32(test));
-      ASSERT_TRUE(expected.is_ok() && exact.is_ok());
-      ASSERT_TRUE(actual.is_ok()) << actual.status().to_string();
-      EXPECT_EQ(compare_outputs(test, *actual, *expected, *exact), "");
-    }
-  }
   static GpuProductShape product(DType dtype, int64_t m, int64_t n, int64_t k) {
     GpuProductShape shape;
     shape.dtype = shape.out_dtype = dtype;
@@ -87,20 +64,20 @@ class CudaLibraryTest : public testing::Test {
 class CudaLibraryOps : public CudaLibraryTest, public testing::WithParamInterface<DType> {};
 
 TEST_P(CudaLibraryOps, AgreeWithTheOracle) {
-  expect_as_oracle(GetParam(), open());
+  expect_library_as_oracle(GetParam(), open(), library_might_serve);
   EXPECT_GT(fake_cublaslt().products, 50);
   EXPECT_EQ(fake_cublaslt().fp16_products, 0);
   EXPECT_EQ(fake_cudnn().executions > 0, GetParam() != DType::kF32);
 }
 
 TEST_P(CudaLibraryOps, BitExactWaysAgreeWithTheOracle) {
-  expect_as_oracle(GetParam(), open(false, true), is_attention);
+  expect_library_as_oracle(GetParam(), open(false, true), is_attention);
   EXPECT_EQ(fake_cudnn().executions > 0, GetParam() != DType::kF32);
 }
 
 TEST_P(CudaLibraryOps, WhatCublasLtRefusesOwnKernelsCompute) {
   fake_cublaslt().needs_aligned_rows = true;
-  expect_as_oracle(GetParam(), open(), is_product);
+  expect_library_as_oracle(GetParam(), open(), is_product);
   EXPECT_GT(fake_cublaslt().products, 0);
 }
 
@@ -110,13 +87,13 @@ INSTANTIATE_TEST_SUITE_P(Storage, CudaLibraryOps,
 
 TEST_F(CudaLibraryTest, Fp16AccumulateIsForFp16ResultsAlone) {
   GpuLibrary& library = open(true);
-  expect_as_oracle(DType::kF16, library, is_product);
+  expect_library_as_oracle(DType::kF16, library, is_product);
   EXPECT_GT(fake_cublaslt().fp16_products, 0);
   EXPECT_LT(fake_cublaslt().fp16_products, fake_cublaslt().products) << "fp32 results are not";
   EXPECT_TRUE(mentions(library.provider(OpKind::kMatmul), "fp16 summed in fp16"));
   int64_t before = fake_cublaslt().fp16_products;
-  expect_as_oracle(DType::kBF16, library, is_product);
-  expect_as_oracle(DType::kF32, library, is_product);
+  expect_library_as_oracle(DType::kBF16, library, is_product);
+  expect_library_as_oracle(DType::kF32, library, is_product);
   EXPECT_EQ(fake_cublaslt().fp16_products, before);
 }
 
@@ -175,7 +152,7 @@ TEST_F(CudaLibraryTest, BitExactAttentionIsSplitUntilItsScratchIsBounded) {
 TEST_F(CudaLibraryTest, SplitAttentionAgreesWithTheOracle) {
   for (int64_t bytes_a_score : {int64_t{50'000}, int64_t{400'000}, int64_t{1'000'000}}) {
     fake_cudnn().workspace_bytes_a_score = bytes_a_score;
-    expect_as_oracle(DType::kBF16, open(false, true), is_attention);
+    expect_library_as_oracle(DType::kBF16, open(false, true), is_attention);
   }
 }
 
