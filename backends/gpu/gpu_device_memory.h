@@ -25,8 +25,7 @@ Status GpuDevice<Api>::take_free_memory(const GpuContextHold<Api>& hold,
   if (info.memory_bytes > 0) return Status::ok();
   return unavailable(fmt::format(
       "{} of {} are free on {}{}, which leaves nothing for training; end what else uses the card "
-      "or "
-      "give a cap such as {}:{}[memory=1G]",
+      "or give a cap such as {}:{}[memory=1G]",
       format_bytes(static_cast<ByteCount>(free)), format_bytes(static_cast<ByteCount>(total)),
       info.name, drives_display ? ", which drives a display" : "", info.backend, request.ordinal));
 }
@@ -34,7 +33,7 @@ Status GpuDevice<Api>::take_free_memory(const GpuContextHold<Api>& hold,
 template <typename Api>
 Allocation GpuDevice<Api>::do_allocate(ByteCount size, Label label) {
   GpuAddress address = 0;
-  int error = core_.allocate(address, size);
+  int error = core_.allocate(address, size, GpuBuffer<Api>::Release::kDevice);
   if (error == Api::kOutOfMemory) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
   if (error != Api::kSuccess) {
     return Allocation{AllocationOutcome::kFailed, nullptr, report(error, "allocate")};

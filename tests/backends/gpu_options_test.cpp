@@ -97,6 +97,24 @@ TEST(GpuUsableMemory, LeavesRoomForOthers) {
   EXPECT_EQ(usable_memory_bytes(kGiB, 8 * kGiB, true), 0);
 }
 
+// Ops find their scratch memory however full the device is, and more while there is more.
+TEST(GpuMemoryAccount, ScratchMemoryIsSetAside) {
+  GpuMemoryAccount account(80 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 10 * kMiB);
+  EXPECT_TRUE(account.reserve(60 * kMiB));
+  EXPECT_FALSE(account.reserve(11 * kMiB));
+  EXPECT_TRUE(account.reserve_scratch(8 * kMiB));
+  EXPECT_EQ(account.usage().used_bytes, 70 * kMiB);
+  EXPECT_TRUE(account.reserve_scratch(7 * kMiB));
+  EXPECT_EQ(account.usage().used_bytes, 75 * kMiB);
+  EXPECT_FALSE(account.reserve_scratch(6 * kMiB));
+  account.release_scratch(8 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 70 * kMiB);
+  account.release_scratch(7 * kMiB);
+  account.release(60 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 10 * kMiB);
+}
+
 TEST(GpuDisplay, IsFoundByAConnectorThatIsOn) {
   TemporaryFolder folder;
   std::string connector = folder.path() + "/0000:3b:00.0/drm/card0/card0-HDMI-A-1";
@@ -141,12 +159,13 @@ TEST_F(GpuDevices, LogicalDevicesShareACardAndItsMemory) {
   ASSERT_EQ(devices_.size(), 2u);
   EXPECT_EQ(device(0).id(), "fake_gpu:0.0");
   EXPECT_EQ(device(1).id(), "fake_gpu:0.1");
-  constexpr ByteCount kEach = 31 * kMiB / 2;  // a 32nd is the driver's
-  EXPECT_EQ(device(0).info().memory_bytes, kEach);
+  EXPECT_EQ(device(0).info().memory_bytes, 31 * kMiB / 2);  // a 32nd is the driver's
+  MemoryUsage usage = *device(0).memory_usage();
+  ByteCount each = usage.total_bytes - usage.used_bytes;
   EXPECT_EQ(driver().calls(FakeGpuFunction::retain_context), 2);
   // What one takes, the other still has.
-  EXPECT_EQ(device(0).allocate(kEach, "all").outcome, AllocationOutcome::kOk);
-  BufferHandle all = device_buffer(kEach, 1);
+  EXPECT_EQ(device(0).allocate(each, "all").outcome, AllocationOutcome::kOk);
+  BufferHandle all = device_buffer(each, 1);
   EXPECT_EQ(device(1).allocate(1, "more").outcome, AllocationOutcome::kExhausted);
 }
 
