@@ -83,9 +83,9 @@ class CublasLt::Preference {
   Preference(const Preference&) = delete;
   Preference& operator=(const Preference&) = delete;
 
-  int create(const GpuProductShape& shape) {
+  int create(const GpuProductShape& shape, ByteCount scratch_bytes) {
     int error = f_.cublasLtMatmulPreferenceCreate(&handle_);
-    set(error, Constants::kMaxWorkspace, static_cast<uint64_t>(kScratchBytes));
+    set(error, Constants::kMaxWorkspace, static_cast<uint64_t>(scratch_bytes));
     set(error, Constants::kReductionSchemes, Constants::kReductionInComputeType);
     const int alignments[] = {shape.b_alignment, shape.a_alignment, shape.out_alignment,
                               shape.out_alignment};
@@ -140,7 +140,7 @@ Status CublasLt::failure(int error, std::string_view function) const {
 
 Status CublasLt::choose(Plan& plan, const GpuProductShape& shape) {
   Preference preference(f_);
-  int error = preference.create(shape);
+  int error = preference.create(shape, options_.scratch_bytes);
   if (error != Constants::kSuccess) return failure(error, "preference");
   constexpr int kMostChoices = 8;
   std::array<CublasLtChoice, kMostChoices> choices{};
@@ -153,7 +153,7 @@ Status CublasLt::choose(Plan& plan, const GpuProductShape& shape) {
   for (int i = 0; i < count && !plan.is_served; ++i) {
     const CublasLtChoice& choice = choices[static_cast<size_t>(i)];
     plan.is_served = choice.status == Constants::kSuccess &&
-                     choice.workspace_bytes <= static_cast<size_t>(kScratchBytes);
+                     choice.workspace_bytes <= static_cast<size_t>(options_.scratch_bytes);
     if (plan.is_served) plan.choice = choice;
   }
   return Status::ok();

@@ -13,14 +13,12 @@
 namespace stagecoach {
 
 /// Matrix products by cuBLASLt in one context. The algorithm is the first that the library's
-/// heuristic gives for the shape with kScratchBytes of scratch; K is split, if at all, into parts
+/// heuristic gives for the shape with a fixed size of scratch; K is split, if at all, into parts
 /// whose sums are added in a step of their own, so that one library version gives the same bits
 /// every run. Large products of odd extents run in parts (cublaslt_parts.h). fp32 never uses TF32.
 /// Thread rule: any thread, with the context current; calls take turns.
 class CublasLt {
  public:
-  /// The same for every shape and card, so that the choice depends on nothing else.
-  static constexpr ByteCount kScratchBytes = ByteCount{32} << 20;
   static constexpr size_t kMostShapes = 4096;
 
   /// How products are computed. Plain data.
@@ -28,6 +26,8 @@ class CublasLt {
     /// fp16 products with fp16 results are summed in fp16: twice as fast on consumer cards, and
     /// less exact.
     bool fp16_accumulate = false;
+    /// Of every product, so that the choice of an algorithm depends on nothing else.
+    ByteCount scratch_bytes = GpuLibraryRequest::kProductScratch;
     /// cut_axis's: from here on a second launch costs less than an odd extent (H200).
     int64_t least_cut_terms = int64_t{1} << 29;
   };
@@ -39,6 +39,7 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
+  ByteCount scratch_bytes() const { return options_.scratch_bytes; }
   /// "13.1.0".
   std::string version() const;
   /// Whether the library computes such products; `is_new`: it had to be asked.

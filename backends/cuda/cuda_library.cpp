@@ -14,15 +14,16 @@ class CudaLibrary final : public GpuLibrary {
  public:
   CudaLibrary(const CudaLibraryFunctions& functions, const GpuLibraryRequest& request)
       : device_(request.device), is_deterministic_(request.is_deterministic) {
-    open_products(functions.cublaslt, request.fp16_accumulate);
-    open_attention(functions.cudnn);
+    open_products(functions.cublaslt, {.fp16_accumulate = request.fp16_accumulate,
+                                       .scratch_bytes = request.product_scratch});
+    open_attention(functions.cudnn, request.attention_scratch);
   }
 
   Result<std::optional<ByteCount>> find_product(const GpuProductShape& shape) override {
     std::optional<ByteCount> scratch;
     if (products_ == nullptr) return scratch;
     STAGECOACH_ASSIGN_OR_RETURN(CublasLt::Answer answer, products_->find(shape));
-    if (answer.serves) scratch = CublasLt::kScratchBytes;
+    if (answer.serves) scratch = products_->scratch_bytes();
     if (answer.is_new && !answer.serves) {
       log_info(fmt::format("{}: {} for products {}: cuBLASLt has no algorithm", device_,
                            kOwnKernels, describe(shape)));
@@ -70,10 +71,10 @@ class CudaLibrary final : public GpuLibrary {
   }
 
  private:
-  void open_products(const Result<CublasLtFunctions>& functions, bool fp16_accumulate) {
+  void open_products(const Result<CublasLtFunctions>& functions, const CublasLt::Options& options) {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
-      auto opened = CublasLt::open(functions.value(), {.fp16_accumulate = fp16_accumulate});
+      auto opened = CublasLt::open(functions.value(), options);
       if (opened.is_ok()) products_ = std::move(opened).value();
       status = products_ != nullptr ? Status::ok() : opened.status();
     }
@@ -82,13 +83,13 @@ class CudaLibrary final : public GpuLibrary {
       return;
     }
     products_text_ = fmt::format("cuBLASLt {}{}", products_->version(),
-                                 fp16_accumulate ? " (fp16 summed in fp16)" : "");
+                                 options.fp16_accumulate ? " (fp16 summed in fp16)" : "");
     log_info(fmt::format("{}: products: {}", device_, products_text_));
   }
-  void open_attention(const Result<CudnnFunctions>& functions) {
+  void open_attention(const Result<CudnnFunctions>& functions, ByteCount most_scratch) {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
-      auto opened = CudnnAttention::open(functions.value(), is_deterministic_);
+      auto opened = CudnnAttention::open(functions.value(), is_deterministic_, most_scratch);
       if (opened.is_ok()) attention_ = std::move(opened).value();
       status = attention_ != nullptr ? Status::ok() : opened.status();
     }

@@ -84,7 +84,8 @@ class CudnnAttention::Pack {
 };
 
 Result<std::unique_ptr<CudnnAttention>> CudnnAttention::open(const CudnnFunctions& functions,
-                                                             bool is_deterministic) {
+                                                             bool is_deterministic,
+                                                             ByteCount most_scratch) {
   void* handle = nullptr;
   size_t version = functions.cudnnGetVersion();
   if (version < kOldestVersion) {
@@ -95,13 +96,16 @@ Result<std::unique_ptr<CudnnAttention>> CudnnAttention::open(const CudnnFunction
   if (error != CudnnStatus::kSuccess) {
     return unavailable(cudnn_failure(functions, error, "create").message());
   }
-  return std::unique_ptr<CudnnAttention>(new CudnnAttention(functions, handle, is_deterministic));
+  return std::unique_ptr<CudnnAttention>(
+      new CudnnAttention(functions, handle, is_deterministic, most_scratch));
 }
 
-CudnnAttention::CudnnAttention(const CudnnFunctions& functions, void* handle, bool is_deterministic)
+CudnnAttention::CudnnAttention(const CudnnFunctions& functions, void* handle, bool is_deterministic,
+                               ByteCount most_scratch)
     : f_(functions),
       handle_(handle),
       is_deterministic_(is_deterministic),
+      most_scratch_(most_scratch),
       version_(functions.cudnnGetVersion()) {}
 
 CudnnAttention::~CudnnAttention() {
@@ -137,7 +141,7 @@ Result<bool> CudnnAttention::compile(const GpuAttentionShape& shape, Plan& plan)
   }
   plan.scratch_bytes = plan.library_scratch + aligned(plan.compiled.workspace_bytes);
   plan.scale = shape.scale;
-  return plan.scratch_bytes <= kMostScratchBytes;
+  return plan.scratch_bytes <= most_scratch_;
 }
 
 Result<std::shared_ptr<CudnnAttention::Plan>> CudnnAttention::make_plan(

@@ -13,18 +13,19 @@ namespace stagecoach {
 
 /// Causal attention by cuDNN's fused engines in one context. The engine is the first of the
 /// library's heuristic that compiles. Bit-exact backward passes keep the gradients of all scores in
-/// scratch; where these are more than kMostScratchBytes, they run for some sequences and heads at a
+/// scratch; where these are more than there may be, they run for some sequences and heads at a
 /// time. (What cuDNN's engines note about determinism is not relied on: version 9.19 notes nothing
 /// of a backward pass whose bits differ from run to run.)
 /// Thread rule: any thread, with the context current; calls take turns.
 class CudnnAttention {
  public:
-  static constexpr ByteCount kMostScratchBytes = ByteCount{640} << 20;
   static constexpr size_t kMostShapes = 256;
 
-  /// Creates the library's handle. Errors: also a version whose attention is known to be wrong.
+  /// Creates the library's handle; a call takes `most_scratch` bytes at most. Errors: also a
+  /// version whose attention is known to be wrong.
   static Result<std::unique_ptr<CudnnAttention>> open(const CudnnFunctions& functions,
-                                                      bool is_deterministic);
+                                                      bool is_deterministic,
+                                                      ByteCount most_scratch);
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
@@ -47,7 +48,8 @@ class CudnnAttention {
  private:
   struct Plan;
   class Pack;
-  CudnnAttention(const CudnnFunctions& functions, void* handle, bool is_deterministic);
+  CudnnAttention(const CudnnFunctions& functions, void* handle, bool is_deterministic,
+                 ByteCount most_scratch);
 
   /// Why it is not even tried; empty: it is.
   std::string known_refusal(const GpuAttentionShape& shape) const;
@@ -62,6 +64,7 @@ class CudnnAttention {
   const CudnnFunctions f_;
   void* const handle_;
   const bool is_deterministic_;
+  const ByteCount most_scratch_;
   const size_t version_;
   std::mutex mutex_;
   GpuShapeCache<GpuAttentionShape, std::shared_ptr<Plan>> plans_{kMostShapes};

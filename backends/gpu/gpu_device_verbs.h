@@ -74,7 +74,9 @@ Status GpuDevice<Api>::prepare_library(const GpuLibraryOpener& open_library,
   }
   GpuScope<Api> scope(core_.api(), core_.context());
   if (scope.error() != Api::kSuccess) return report(scope.error(), "set context");
-  core_.library = open_library({id(), request.fp16_accumulate, request.is_deterministic});
+  GpuLibraryRequest wanted{id(), request.fp16_accumulate, request.is_deterministic};
+  wanted.limit_scratch(core_.account.set_aside_bytes());
+  core_.library = open_library(wanted);
   ops_.list_providers(*table_, core_.library.get(), "");
   return Status::ok();
 }

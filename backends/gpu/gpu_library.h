@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,9 +63,23 @@ constexpr bool library_might_serve(OpKind kind) {
 
 /// What of a device decides which libraries it opens and how they compute. Plain data.
 struct GpuLibraryRequest {
+  static constexpr ByteCount kProductScratch = ByteCount{32} << 20;
+  static constexpr ByteCount kAttentionScratch = ByteCount{384} << 20;
+
   std::string device;             ///< for messages
   bool fp16_accumulate = false;   ///< fp16 products may be summed in fp16
   bool is_deterministic = false;  ///< only what gives the same bits every run
+  /// Most scratch memory of one call. Less than the constants on small devices only, so that on
+  /// others algorithms do not depend on the device's memory.
+  ByteCount product_scratch = kProductScratch;
+  ByteCount attention_scratch = kAttentionScratch;
+
+  /// Keeps scratch within what a device sets aside for it, beside what kernels need.
+  void limit_scratch(ByteCount set_aside) {
+    constexpr ByteCount kAlignment = 256;
+    product_scratch = std::min(kProductScratch, set_aside / 4 / kAlignment * kAlignment);
+    attention_scratch = std::min(kAttentionScratch, set_aside / 2 / kAlignment * kAlignment);
+  }
 };
 
 /// Opens the libraries for the current context; null: there are none for this backend. A library

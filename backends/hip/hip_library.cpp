@@ -14,7 +14,6 @@ namespace {
 
 using Constants = RocblasConstants;
 constexpr const char* kOwnKernels = "own kernels";
-constexpr ByteCount kScratchBytes = ByteCount{32} << 20;
 
 int type_of(DType dtype) {
   if (dtype == DType::kBF16) return Constants::kTypeBf16;
@@ -112,7 +111,7 @@ class Rocblas {
 class HipLibrary final : public GpuLibrary {
  public:
   HipLibrary(const Result<RocblasFunctions>& functions, const GpuLibraryRequest& request)
-      : device_(request.device) {
+      : device_(request.device), scratch_bytes_(request.product_scratch) {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
       auto opened = Rocblas::open(functions.value(), request.fp16_accumulate);
@@ -135,7 +134,7 @@ class HipLibrary final : public GpuLibrary {
   Result<std::optional<ByteCount>> find_product(const GpuProductShape& shape) override {
     if (products_ == nullptr) return std::optional<ByteCount>();
     std::string_view reason = Rocblas::refusal(shape);
-    if (reason.empty()) return std::optional(kScratchBytes);
+    if (reason.empty()) return std::optional(scratch_bytes_);
     std::lock_guard lock(mutex_);
     if (refused_.find(shape) == nullptr) {
       refused_.insert(shape, true);
@@ -173,6 +172,7 @@ class HipLibrary final : public GpuLibrary {
   static constexpr size_t kMostShapes = 4096;
 
   const std::string device_;
+  const ByteCount scratch_bytes_;
   std::unique_ptr<Rocblas> products_;
   std::string text_;
   std::mutex mutex_;

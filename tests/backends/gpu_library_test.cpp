@@ -222,6 +222,16 @@ TEST_F(GpuLibraryTest, OptionsReachIt) {
   EXPECT_TRUE(script_.request.fp16_accumulate);
 }
 
+TEST_F(GpuLibraryTest, ScratchIsWhatADeviceSetsAside) {
+  open_one("0[memory=16M]");  // of which an eighth is set aside
+  EXPECT_EQ(script_.request.product_scratch, 512 * kKiB);
+  EXPECT_EQ(script_.request.attention_scratch, kMiB);
+  GpuLibraryRequest large;
+  large.limit_scratch(768 * kMiB);
+  EXPECT_EQ(large.product_scratch, GpuLibraryRequest::kProductScratch);
+  EXPECT_EQ(large.attention_scratch, GpuLibraryRequest::kAttentionScratch);
+}
+
 TEST_F(GpuLibraryTest, OffMeansNoneIsOpened) {
   open_one("0[libraries=off]");
   EXPECT_EQ(script_.opened, 0);

@@ -62,7 +62,7 @@ class CublasLtPartsTest : public testing::Test {
     fill(bias, 3);
     fill(out, 4);
     Matrix before = out;
-    std::vector<std::byte> scratch(static_cast<size_t>(CublasLt::kScratchBytes));
+    std::vector<std::byte> scratch(static_cast<size_t>(GpuLibraryRequest::kProductScratch));
     auto address = [](void* data) {
       return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(data));
     };
@@ -71,8 +71,8 @@ class CublasLtPartsTest : public testing::Test {
     auto found = (*library)->find(shape);
     ASSERT_TRUE(found.is_ok() && found->serves);
     int64_t asked = fake_cublaslt().heuristics;
-    Status ran = (*library)->run(shape, operands,
-                                 {nullptr, address(scratch.data()), CublasLt::kScratchBytes});
+    Status ran = (*library)->run(
+        shape, operands, {nullptr, address(scratch.data()), GpuLibraryRequest::kProductScratch});
     ASSERT_TRUE(ran.is_ok()) << ran.to_string();
     EXPECT_EQ(fake_cublaslt().heuristics, asked) << "asked for while finding";
     for (int64_t row = 0; row < kStride; ++row) {
