@@ -13,6 +13,11 @@ int type_of(DType dtype) {
   return dtype == DType::kF16 ? Constants::kTypeFp16 : Constants::kTypeFp32;
 }
 
+/// With these the library says that it does not compute such a product.
+bool is_refusal(int error) {
+  return error == Constants::kNotSupported || error == Constants::kInvalidValue;
+}
+
 uint16_t half_of(float small_integer) {
   return small_integer == 0.0f ? 0x0000 : 0x3c00;
 }
@@ -70,6 +75,7 @@ struct CublasLt::Plan {
   void* out = nullptr;
   bool sums_in_fp16 = false;
   bool is_served = false;
+  int refusal = Constants::kSuccess;  ///< what the library said where it does not serve
   CublasLtChoice choice{};
 };
 
@@ -128,12 +134,15 @@ std::string CublasLt::version() const {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-Status CublasLt::failure(int error, std::string_view function) const {
+std::string CublasLt::error_text(int error) const {
   const char* name = f_.cublasLtGetStatusName(error);
   const char* text = f_.cublasLtGetStatusString(error);
-  std::string message =
-      fmt::format("cuBLASLt {}: {} ({}): {}", function, name == nullptr ? "unknown error" : name,
-                  error, text == nullptr ? "the library has no text for it" : text);
+  return fmt::format("{} ({}): {}", name == nullptr ? "unknown error" : name, error,
+                     text == nullptr ? "the library has no text for it" : text);
+}
+
+Status CublasLt::failure(int error, std::string_view function) const {
+  std::string message = fmt::format("cuBLASLt {}: {}", function, error_text(error));
   if (error == Constants::kAllocFailed) return resource_exhausted(std::move(message));
   return internal_error(std::move(message));
 }
@@ -148,7 +157,8 @@ Status CublasLt::choose(Plan& plan, const GpuProductShape& shape) {
   error = f_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.first, plan.second,
                                             plan.out, plan.out, preference.handle(), kMostChoices,
                                             choices.data(), &count);
-  if (error == Constants::kNotSupported || error == Constants::kInvalidValue) return Status::ok();
+  plan.refusal = error;
+  if (is_refusal(error)) return Status::ok();
   if (error != Constants::kSuccess) return failure(error, "heuristic");
   for (int i = 0; i < count && !plan.is_served; ++i) {
     const CublasLtChoice& choice = choices[static_cast<size_t>(i)];
@@ -165,7 +175,8 @@ Result<std::shared_ptr<CublasLt::Plan>> CublasLt::make_plan(const GpuProductShap
   auto plan = std::make_shared<Plan>(f_);
   int error = plan->create(shape, in_fp16);
   // The library refuses some strides already here.
-  if (error == Constants::kInvalidValue || error == Constants::kNotSupported) return plan;
+  plan->refusal = error;
+  if (is_refusal(error)) return plan;
   if (error != Constants::kSuccess) return failure(error, "describe product");
   STAGECOACH_RETURN_IF_ERROR(choose(*plan, shape));
   return plan;
@@ -202,6 +213,10 @@ Result<CublasLt::Answer> CublasLt::find(const GpuProductShape& shape) {
   std::lock_guard lock(mutex_);
   Answer answer;
   STAGECOACH_ASSIGN_OR_RETURN(answer.serves, serves(shape, answer.is_new));
+  if (answer.serves || !answer.is_new) return answer;
+  STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, plan_of(shape, answer.is_new));
+  answer.reason = plan->refusal == Constants::kSuccess ? "the heuristic gives no algorithm"
+                                                       : error_text(plan->refusal);
   return answer;
 }
 

@@ -42,10 +42,12 @@ class CublasLt {
   ByteCount scratch_bytes() const { return options_.scratch_bytes; }
   /// "13.1.0".
   std::string version() const;
-  /// Whether the library computes such products; `is_new`: it had to be asked.
+  /// Whether the library computes such products; `is_new`: it had to be asked; `reason`, where it
+  /// had and does not: what it said.
   struct Answer {
     bool serves = false;
     bool is_new = false;
+    std::string reason;
   };
   /// Errors: those of the library other than "not supported".
   Result<Answer> find(const GpuProductShape& shape);
@@ -69,6 +71,7 @@ class CublasLt {
   Result<std::shared_ptr<Plan>> make_plan(const GpuProductShape& shape);
   Status choose(Plan& plan, const GpuProductShape& shape);
   Status failure(int error, std::string_view function) const;
+  std::string error_text(int error) const;
 
   const CublasLtFunctions f_;
   void* const handle_;

@@ -25,8 +25,8 @@ class CudaLibrary final : public GpuLibrary {
     STAGECOACH_ASSIGN_OR_RETURN(CublasLt::Answer answer, products_->find(shape));
     if (answer.serves) scratch = products_->scratch_bytes();
     if (answer.is_new && !answer.serves) {
-      log_info(fmt::format("{}: {} for products {}: cuBLASLt has no algorithm", device_,
-                           kOwnKernels, describe(shape)));
+      log_info(fmt::format("{}: {} for products {}: cuBLASLt does not serve them: {}", device_,
+                           kOwnKernels, describe(shape), answer.reason));
     }
     return scratch;
   }
