@@ -96,6 +96,12 @@ Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& in
     return invalid_argument(
         fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
   }
+  if (plan.residence != Residence::kStreamed || plan.admission != Admission::kStatic) {
+    return unimplemented(fmt::format(
+        "plan of schedule '{}' binds weights to devices or admits by a gate; the executor runs "
+        "streamed plans in a static order",
+        plan.schedule));
+  }
   context_ =
       PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};
   std::vector<bool> starts = stage_starts(plan.stages, layer_count);

@@ -110,7 +110,7 @@ TEST(CommandLine, ClosedStreamsNeverBecomeFiles) {
 }
 
 TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
-  for (const char* name : {"topology", "bench", "inspect", "plan", "simulate", "export"}) {
+  for (const char* name : {"topology", "bench", "inspect", "plan", "export"}) {
     expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
   }
   expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");
