@@ -10,20 +10,28 @@ foreach(vendor CUDA HIP)
   target_compile_definitions(stagecoach_backends PUBLIC STAGECOACH_${vendor}=1)
 endforeach()
 
-function(stagecoach_check_header vendor header)
-  find_path(STAGECOACH_${vendor}_INCLUDE ${header} ${ARGN})
-  string(TOLOWER ${vendor} folder)
-  if(STAGECOACH_${vendor} AND STAGECOACH_${vendor}_INCLUDE)
-    set(source ${CMAKE_SOURCE_DIR}/backends/${folder}/${folder}_header_check.cpp)
+# Compiles backends/<folder>/<check>_header_check.cpp where `header` is found.
+function(stagecoach_check_header folder check header)
+  string(TOUPPER ${folder} vendor)
+  string(TOUPPER ${check} name)
+  if(NOT STAGECOACH_${vendor})
+    return()
+  endif()
+  find_path(STAGECOACH_${name}_INCLUDE ${header} ${ARGN})
+  if(STAGECOACH_${name}_INCLUDE)
+    set(source ${CMAKE_SOURCE_DIR}/backends/${folder}/${check}_header_check.cpp)
     target_sources(stagecoach_backends_${folder} PRIVATE ${source})
     target_include_directories(stagecoach_backends_${folder} SYSTEM PRIVATE
-                               ${STAGECOACH_${vendor}_INCLUDE})
-  elseif(STAGECOACH_${vendor})
-    message(STATUS "${header} is not found: constants of the ${folder} backend are not checked")
+                               ${STAGECOACH_${name}_INCLUDE})
+  else()
+    message(STATUS "${header} is not found: constants of ${check} are not checked")
   endif()
 endfunction()
-stagecoach_check_header(CUDA cuda.h HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES include)
-stagecoach_check_header(HIP hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm
+set(cuda_places HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES include)
+stagecoach_check_header(cuda cuda cuda.h ${cuda_places})
+stagecoach_check_header(cuda cublaslt cublasLt.h ${cuda_places})
+stagecoach_check_header(cuda cudnn cudnn_graph.h ${cuda_places})
+stagecoach_check_header(hip hip hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm
                         PATH_SUFFIXES include)
 
 # HIP's functions over NVIDIA's driver, so that the HIP backend itself runs on an NVIDIA card

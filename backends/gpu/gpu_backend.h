@@ -21,8 +21,10 @@ template <typename Api>
 class GpuBackend final : public Backend {
  public:
   /// `load` opens the driver; its failure says why there is none and what to do about it.
-  GpuBackend(std::function<Result<Api>()> load, std::shared_ptr<GpuKernelTable> table)
-      : load_(std::move(load)), table_(std::move(table)) {}
+  /// `open_library` opens what computes some ops in place of the table's kernels; may be empty.
+  GpuBackend(std::function<Result<Api>()> load, std::shared_ptr<GpuKernelTable> table,
+             GpuLibraryOpener open_library = nullptr)
+      : load_(std::move(load)), table_(std::move(table)), open_library_(std::move(open_library)) {}
 
   std::string_view name() const override { return Api::kBackendName; }
 
@@ -53,9 +55,9 @@ class GpuBackend final : public Backend {
     for (const GpuDeviceRequest& request : requests) {
       STAGECOACH_ASSIGN_OR_RETURN(Card card, describe(request));
       STAGECOACH_RETURN_IF_ERROR(check_memory(spec, request, card));
-      STAGECOACH_ASSIGN_OR_RETURN(
-          auto device,
-          GpuDevice<Api>::open(runtime_, table_, request, std::move(card.info), card.arch));
+      STAGECOACH_ASSIGN_OR_RETURN(auto device,
+                                  GpuDevice<Api>::open(runtime_, table_, open_library_, request,
+                                                       std::move(card.info), card.arch));
       devices.push_back(std::move(device));
     }
     return devices;
@@ -168,6 +170,7 @@ class GpuBackend final : public Backend {
 
   const std::function<Result<Api>()> load_;
   const std::shared_ptr<GpuKernelTable> table_;
+  const GpuLibraryOpener open_library_;
   std::optional<Status> availability_;
   std::shared_ptr<GpuRuntime<Api>> runtime_;
   int card_count_ = 0;

@@ -11,6 +11,7 @@
 #include "backends/gpu/gpu_context_hold.h"
 #include "backends/gpu/gpu_executable.h"
 #include "backends/gpu/gpu_kernel_table.h"
+#include "backends/gpu/gpu_library.h"
 #include "backends/gpu/gpu_mark_pool.h"
 #include "backends/gpu/gpu_memory.h"
 #include "core/clock.h"
@@ -39,13 +40,18 @@ class GpuDeviceCore {
         kernels(name, hold->api(), hold->context()) {}
   /// Waits, within reason, for streams that failed and were destroyed with work still queued.
   ~GpuDeviceCore() {
-    if (drain_buried()) return;
+    if (drain_buried()) {
+      GpuScope<Api> scope(api(), context());
+      library.reset();
+      return;
+    }
     log_warning(
         fmt::format("{} does not finish its work; its memory stays allocated until the "
                     "program ends",
                     name));
     kernels.keep();
     hold->keep();
+    static_cast<void>(library.release());
   }
 
   const Api& api() const { return hold->api(); }
@@ -110,6 +116,7 @@ class GpuDeviceCore {
   GpuMarkPool<Api> timing_marks;
   GpuClock<Api> clock;
   GpuExecutable<Api> kernels;
+  std::unique_ptr<GpuLibrary> library;  ///< null: there is none
   std::mutex streams_mutex;
   std::vector<GpuStream<Api>*> streams;      ///< those that exist, oldest first
   GpuStreamTotals retired_totals;            ///< of streams that are gone; under streams_mutex

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "backends/gpu/gpu_library_work.h"
 #include "core/bytes.h"
 
 namespace stagecoach {
@@ -38,14 +40,21 @@ struct GpuKernelLaunch {
   std::array<int64_t, kMaxArguments> steps = {};
 };
 
-/// Launches, in order, that compute one OpCall.
+/// Launches, in order, that compute one OpCall; and what of it a vendor's library may compute
+/// instead, as data, so that the plan knows no library.
 struct GpuLaunchPlan {
   static constexpr int kMaxLaunches = 8;
+  static constexpr int kMaxProducts = 2;
 
   std::array<GpuKernelLaunch, kMaxLaunches> launches;
   int launch_count = 0;
   int64_t rounds = 1;             ///< how often the launches run, one round after another
   ByteCount workspace_bytes = 0;  ///< scratch the launches share; contents are undefined
+  /// Each may stand in for its launch.
+  std::array<GpuProduct, kMaxProducts> products;
+  int product_count = 0;
+  /// May stand in for all launches.
+  std::optional<GpuAttention> attention;
 };
 
 }  // namespace stagecoach

@@ -66,6 +66,7 @@ class GpuMemoryAccount {
     used_bytes_ -= excess(scratch_bytes_) - excess(scratch_bytes_ - size);
     scratch_bytes_ -= size;
   }
+  ByteCount set_aside_bytes() const { return set_aside_bytes_; }
   MemoryUsage usage() const {
     std::lock_guard lock(mutex_);
     return MemoryUsage{limit_bytes_, used_bytes_, peak_bytes_};

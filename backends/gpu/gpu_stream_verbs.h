@@ -150,3 +150,4 @@ void GpuStream<Api>::probe() {
 
 #include "backends/gpu/gpu_stream_copy.h"
 #include "backends/gpu/gpu_stream_launch.h"
+#include "backends/gpu/gpu_stream_library.h"

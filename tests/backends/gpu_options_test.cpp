@@ -36,6 +36,22 @@ TEST(GpuOptions, OneCardAllCardsAndParts) {
   EXPECT_EQ((*parts)[3].index, 3);
 }
 
+TEST(GpuOptions, SwitchesAreOnOrOff) {
+  auto plain = parse("cuda:0", 1);
+  ASSERT_TRUE(plain.is_ok());
+  EXPECT_TRUE(plain->front().use_libraries);
+  EXPECT_FALSE(plain->front().fp16_accumulate);
+  EXPECT_FALSE(plain->front().is_deterministic);
+  auto set = parse("cuda:0x2[memory=1G,libraries=on,fp16_accumulate=on]", 1);
+  ASSERT_TRUE(set.is_ok()) << set.status().to_string();
+  EXPECT_TRUE((*set)[1].use_libraries);
+  EXPECT_TRUE((*set)[1].fp16_accumulate);
+  EXPECT_EQ((*set)[1].memory_bytes, kGiB);
+  auto off = parse("cuda:0[libraries=off,fp16_accumulate=off]", 1);
+  ASSERT_TRUE(off.is_ok());
+  EXPECT_FALSE(off->front().use_libraries);
+}
+
 TEST(GpuOptions, MistakesAreNamed) {
   struct Case {
     const char* text;
@@ -47,7 +63,12 @@ TEST(GpuOptions, MistakesAreNamed) {
       {"cuda:0x17", "'0x17' names no card"},
       {"cuda:0x", "'0x' names no card"},
       {"cuda:-1", "'-1' names no card"},
-      {"cuda:0[speed=1]", "unknown option 'speed'; the only one is 'memory'"},
+      {"cuda:0[speed=1]",
+       "unknown option 'speed'; there are 'memory', 'libraries' and 'fp16_accumulate'"},
+      {"cuda:0[libraries=maybe]", "option 'libraries' is 'maybe'; it takes on or off"},
+      {"cuda:0[libraries=on,off]", "option 'libraries' has 2 values"},
+      {"cuda:0[fp16_accumulate=1]", "option 'fp16_accumulate' is '1'; it takes on or off"},
+      {"cuda:0[libraries=off,fp16_accumulate=on]", "option 'fp16_accumulate' needs 'libraries'"},
       {"cuda:0[memory=1G,2G]", "option 'memory' has 2 values"},
       {"cuda:0[memory=much]", "option 'memory': "},
       {"cuda:0[memory=0]", "option 'memory' is 0; it must be above 0"},

@@ -48,6 +48,9 @@ ops() {
       --gtest_filter="*GpuOpsTest*$kind" &
   done
   wait
+  # Own kernels, in place of which the vendor's libraries have run so far.
+  STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES="cuda:$card[libraries=off]" check ops_own_small \
+    "$build/tests/test_kernels" --gtest_filter='*GpuOpsTest*'
   STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES=hip:$card check ops_hip_small \
     "$build/tests/test_kernels" --gtest_filter='*GpuOpsTest*'
   for kind in ops_fp32 ops_bf16 ops_fp16 ops_hip_small; do
@@ -58,7 +61,7 @@ ops() {
 sanitizer() {
   local tool
   for tool in memcheck racecheck; do
-    STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES=cuda:$card check "$tool" \
+    STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES="cuda:$card[libraries=off]" check "$tool" \
       compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_kernels" \
       --gtest_filter='*GpuOpsTest*' &
   done
