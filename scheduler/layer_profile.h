@@ -60,7 +60,8 @@ struct StepSetup {
   int micro_batches = 1;  ///< M, of an iteration
   int rounds = 1;         ///< divides M
   UpdateMode update = UpdateMode::kBarrier;
-  double hop_ns = 0;  ///< of each hand-over to another device, beside what bytes take
+  int iterations = 0;  ///< simulated: 0 as many as a steady step needs, 1 one isolated iteration
+  double hop_ns = 0;   ///< of each hand-over to another device, beside what bytes take
 
   int round_size() const { return micro_batches / rounds; }
   int device_count() const { return static_cast<int>(devices.size()); }

@@ -6,6 +6,13 @@
 
 namespace stagecoach {
 
+MeasuredIterations measured_iterations(const StepSetup& setup) {
+  if (setup.update == UpdateMode::kBarrier || setup.iterations == 1) return {1, -1};
+  bool async = setup.update == UpdateMode::kAsync;
+  int count = setup.iterations > 0 ? setup.iterations : async ? 5 : 3;
+  return {count, async ? std::min(2, count - 2) : 0};
+}
+
 std::vector<bool> stages_that_fit(const CostTable& costs, const std::vector<Stage>& stages,
                                   const std::vector<PlannedDevice>& devices) {
   std::vector<bool> fits(stages.size() * devices.size(), true);
@@ -126,7 +133,7 @@ double SlotRecurrence::run_iteration(const SlotPlan& plan, int iteration, SlotTi
       last_end = std::max(last_end, free_ns_[device]);
       if (times == nullptr) continue;
       if (iteration == 0) times->devices.push_back(device);
-      if (iteration > measured_iterations(setup_.update).from) {
+      if (iteration > measured_iterations(setup_).from) {
         times->busy_ns[device] +=
             times_ns_[stage] * setup_.round_size() / setup_.devices[device].speed;
       }
@@ -140,7 +147,7 @@ double SlotRecurrence::run_iteration(const SlotPlan& plan, int iteration, SlotTi
 double SlotRecurrence::run(const SlotPlan& plan, SlotTimes* times) {
   prepare(plan);
   if (times != nullptr) times->busy_ns.assign(setup_.devices.size(), 0);
-  MeasuredIterations iterations = measured_iterations(setup_.update);
+  MeasuredIterations iterations = measured_iterations(setup_);
   double end = 0, from = 0;
   for (int iteration = 0; iteration < iterations.count; ++iteration) {
     end = std::max(end, run_iteration(plan, iteration, times));
@@ -153,7 +160,7 @@ double SlotRecurrence::run(const SlotPlan& plan, SlotTimes* times) {
 SlotTimes SlotRecurrence::times(const SlotPlan& plan) {
   SlotTimes times;
   times.step_ns = run(plan, &times);
-  for (double& busy : times.busy_ns) busy /= measured_iterations(setup_.update).measured();
+  for (double& busy : times.busy_ns) busy /= measured_iterations(setup_).measured();
   return times;
 }
 

@@ -22,10 +22,7 @@ struct MeasuredIterations {
 
   int measured() const { return count - 1 - from; }
 };
-constexpr MeasuredIterations measured_iterations(UpdateMode update) {
-  if (update == UpdateMode::kBarrier) return {1, -1};
-  return update == UpdateMode::kOverlap ? MeasuredIterations{4, 0} : MeasuredIterations{5, 2};
-}
+MeasuredIterations measured_iterations(const StepSetup& setup);
 
 /// Per stage and device: whether the device may run the stage. The stages a device may run fit it
 /// together; smaller ones go first. Pure.

@@ -65,6 +65,8 @@ class StageSearch {
   void add(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place);
   void rank();
   void improve(size_t start);
+  void improve_all();
+  void look_closer();
   bool try_better(Found& from, const StageCuts& cuts);
   bool step_to_neighbour(Found& best);
   double step_ns(const SlotPlan& plan, double worse_than_ns);
@@ -72,7 +74,8 @@ class StageSearch {
   SlotPlan slots_of(std::vector<Stage> stages, SlotDispatch dispatch, int fused_place) const;
   std::vector<double> limits(const std::vector<double>& speeds) const;
   double best_ns() const { return found_.empty() ? kInfinity : found_.front().step_ns; }
-  bool is_spent() const { return visited() >= most_slots_; }
+  /// The coarse search leaves half of the budget.
+  bool is_spent() const { return visited() >= (is_coarse_ ? most_slots_ / 2 : most_slots_); }
   int64_t visited() const { return recurrence_.slots_visited() + visited_; }
 
   const StepSetup& setup_;
@@ -80,9 +83,11 @@ class StageSearch {
   CostTable costs_;
   SlotRecurrence recurrence_;
   bool has_transfers_ = false;
+  bool is_coarse_ = false;  ///< transfers count as a bound only
   size_t starts_ = 0;  ///< partitions that are improved
   int64_t most_slots_ = 0, visited_ = 0, packed_ = 0;
   std::vector<Candidate> candidates_;
+  std::vector<SlotPlan> seeds_;
   std::vector<Found> found_;  ///< best first, at most `starts_`
 };
 
@@ -107,9 +112,10 @@ double StageSearch::step_ns(const SlotPlan& plan, double worse_than_ns) {
   if (!plan_fits(setup_, costs_, plan)) return kInfinity;
   if (options_.fits && !options_.fits(plan.stages)) return kInfinity;
   double step = recurrence_.step_ns(plan);
+  if (is_coarse_) return std::max(step, step_lower_bound_ns(setup_, costs_, plan.stages));
   if (!has_transfers_ || step >= worse_than_ns * kSame) return step;
   // The full model looks at every micro-batch.
-  int iterations = measured_iterations(setup_.update).count;
+  int iterations = measured_iterations(setup_).count;
   visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations;
   return predict_step(setup_, costs_, plan).step_ns;
 }
@@ -190,8 +196,8 @@ void StageSearch::add_seeds() {
                     return stage.layer_count() <= options_.max_stage_layers;
                   });
     if (!narrow) continue;
-    SlotPlan plan = slots_of(std::move(stages), dispatch, 0);
-    keep(step_ns(plan, kInfinity), plan);
+    seeds_.push_back(slots_of(std::move(stages), dispatch, 0));
+    keep(step_ns(seeds_.back(), kInfinity), seeds_.back());
   }
 }
 
@@ -259,9 +265,9 @@ void StageSearch::rank() {
                    [](const Candidate& left, const Candidate& right) {
                      return left.bound_ns < right.bound_ns;
                    });
-  // Half of the budget is left for improving.
+  // Most of the budget is left for improving.
   for (Candidate& candidate : candidates_) {
-    if (candidate.bound_ns >= best_ns() || visited() > most_slots_ / 2) break;
+    if (candidate.bound_ns >= best_ns() || visited() > most_slots_ / 4) break;
     double step = step_ns(candidate.plan, found_.size() < starts_ ? kInfinity : best_ns());
     keep(step, std::move(candidate.plan));
   }
@@ -379,7 +385,25 @@ void StageSearch::improve(size_t start) {
   found_[start] = std::move(best);
 }
 
+void StageSearch::improve_all() {
+  for (size_t start = 0; start < found_.size() && !is_spent(); ++start) improve(start);
+}
+
+/// Ranks what the coarse search found, and what others are measured by, with all transfers.
+void StageSearch::look_closer() {
+  is_coarse_ = false;
+  std::vector<Found> coarse = std::move(found_);
+  found_.clear();
+  for (SlotPlan& seed : seeds_) keep(step_ns(seed, kInfinity), seed);
+  for (Found& found : coarse) {
+    double step = step_ns(found.plan, kInfinity);
+    keep(step, std::move(found.plan));
+  }
+  improve_all();
+}
+
 Result<PlannedStages> StageSearch::run() {
+  is_coarse_ = has_transfers_;
   add_seeds();
   if (are_equal(setup_.devices)) {
     add_equal_stages(SlotDispatch::kRotation);
@@ -391,7 +415,8 @@ Result<PlannedStages> StageSearch::run() {
   if (found_.empty()) {
     return resource_exhausted("no cut of the layers fits the devices' memory");
   }
-  for (size_t start = 0; start < found_.size() && !is_spent(); ++start) improve(start);
+  improve_all();
+  if (has_transfers_) look_closer();
   auto best = std::min_element(
       found_.begin(), found_.end(),
       [](const Found& left, const Found& right) { return left.step_ns < right.step_ns; });

@@ -283,7 +283,7 @@ void StepSimulation::run_iteration(int iteration) {
 }
 
 StepPrediction StepSimulation::run() {
-  MeasuredIterations iterations = measured_iterations(setup_.update);
+  MeasuredIterations iterations = measured_iterations(setup_);
   double from = 0;
   for (int iteration = 0; iteration < iterations.count; ++iteration) {
     counts_ = iteration > iterations.from;
@@ -293,7 +293,7 @@ StepPrediction StepSimulation::run() {
     if (iteration == 0) prediction_.makespan_ns = compute_end_ns_;
   }
   int counted = iterations.measured();
-  bool isolated = setup_.update == UpdateMode::kBarrier;
+  bool isolated = iterations.from < 0;
   prediction_.step_ns = (compute_end_ns_ - from) / counted;
   if (isolated) {
     double updated = *std::max_element(updated_ns_[1].begin(), updated_ns_[1].end());

@@ -10,6 +10,7 @@
 #include "scheduler/schedules/schedule_run.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/simulate_layers.h"
 #include "tools/simulation_output.h"
 #include "tools/simulation_plot.h"
 #include "tools/stage_time_file.h"
@@ -23,7 +24,7 @@ constexpr double kUnsetTime = std::numeric_limits<double>::quiet_NaN();
 
 /// What the command line said. Numbers and times that were not given are the values above.
 struct SimulateOptions {
-  std::string schedule, compare, csv, trace, update, per_stage_times, plot, layer_times;
+  std::string schedule, compare, csv, trace, update, per_stage_times, plot, layer_times, devices;
   int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber;
   std::vector<int64_t> parameters;  ///< parallel to schedule_parameters()
   double forward = kUnsetTime, backward = kUnsetTime, input = kUnsetTime, weight = kUnsetTime;
@@ -67,6 +68,18 @@ Result<StageTimes> stage_times(const SimulateOptions& options) {
   return times;
 }
 
+/// The parameters of schedules that were given.
+Status read_parameters(const SimulateOptions& options, ScheduleParameters& parameters) {
+  for (size_t index = 0; index < options.parameters.size(); ++index) {
+    if (!is_set(options.parameters[index])) continue;
+    const ScheduleParameter& parameter = schedule_parameters()[index];
+    std::string name = fmt::format("--{}", parameter.name);
+    STAGECOACH_ASSIGN_OR_RETURN(int value, to_int(name.c_str(), options.parameters[index]));
+    parameters.*parameter.value = value;
+  }
+  return Status::ok();
+}
+
 Result<ScheduleParameters> schedule_parameters_of(const SimulateOptions& options) {
   if (!is_set(options.stages) || !is_set(options.micro_batches)) {
     return invalid_argument(
@@ -77,13 +90,7 @@ Result<ScheduleParameters> schedule_parameters_of(const SimulateOptions& options
   STAGECOACH_ASSIGN_OR_RETURN(parameters.stages, to_int("--stages", options.stages));
   STAGECOACH_ASSIGN_OR_RETURN(parameters.micro_batches,
                               to_int("--microbatches", options.micro_batches));
-  for (size_t index = 0; index < options.parameters.size(); ++index) {
-    if (!is_set(options.parameters[index])) continue;
-    const ScheduleParameter& parameter = schedule_parameters()[index];
-    std::string name = fmt::format("--{}", parameter.name);
-    STAGECOACH_ASSIGN_OR_RETURN(int value, to_int(name.c_str(), options.parameters[index]));
-    parameters.*parameter.value = value;
-  }
+  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, parameters));
   if (options.update == "async") {
     parameters.asynchronous = 1;
   } else if (options.update == "barrier") {
@@ -199,9 +206,31 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
   return all_run ? kExitOk : kExitPartial;
 }
 
+Result<int> simulate_layer_times(const SimulateOptions& options, const CommandContext& context) {
+  bool has_times = is_set(options.forward) || is_set(options.backward) || is_set(options.input) ||
+                   is_set(options.weight) || is_set(options.hop) ||
+                   !options.per_stage_times.empty();
+  bool has_files = !options.csv.empty() || !options.trace.empty() || !options.plot.empty() ||
+                   !options.compare.empty();
+  if (is_set(options.stages) || has_times || has_files || options.schedule.empty() ||
+      options.devices.empty() || !is_set(options.micro_batches)) {
+    return invalid_argument(
+        "--layer-times goes with --schedule, --devices, --microbatches, --update and the "
+        "schedule's own parameters, for example: stagecoach simulate --layer-times times.json "
+        "--devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
+  }
+  LayerSimulation simulation{options.schedule, options.layer_times, options.devices,
+                             options.update, 0, {}};
+  STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
+                              to_int("--microbatches", options.micro_batches));
+  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));
+  return simulate_layers(simulation, context);
+}
+
 Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
-  if (!options.layer_times.empty()) {
-    return unimplemented("this version does not have --layer-times yet");
+  if (!options.layer_times.empty()) return simulate_layer_times(options, context);
+  if (!options.devices.empty()) {
+    return invalid_argument("--devices goes with --layer-times; give --stages for equal devices");
   }
   if (!options.compare.empty()) return compare(options, context);
   if (options.schedule.empty() && options.csv.empty()) {
@@ -235,7 +264,9 @@ Command make_simulate_command() {
   command.examples = {
       "stagecoach simulate --schedule 1f1b --stages 4 --microbatches 8",
       "stagecoach simulate --compare gpipe,1f1b,zb-h1,zb-v --stages 8 --microbatches 32 --json",
-      "stagecoach simulate --schedule zb-v --stages 4 --microbatches 8 --csv order.csv"};
+      "stagecoach simulate --schedule zb-v --stages 4 --microbatches 8 --csv order.csv",
+      "stagecoach simulate --layer-times times.json --devices sim:8xrtx4090 --schedule roundpipe "
+      "--microbatches 16"};
   command.notes = notes();
   command.options = {
       {"--schedule", "NAME", "the schedule, see below", &options->schedule},
@@ -257,7 +288,9 @@ Command make_simulate_command() {
       {"--csv", "FILE", "write the order there (with --schedule) or read it", &options->csv},
       {"--trace", "FILE", "write a timeline for Perfetto", &options->trace},
       {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
-      {"--layer-times", "FILE", "not in this version yet", &options->layer_times}};
+      {"--layer-times", "FILE", "times and bytes of a model's layers (JSON), with --devices",
+       &options->layer_times},
+      {"--devices", "SPEC", "with --layer-times: such as sim:8xrtx4090", &options->devices}};
   for (size_t index = 0; index < schedule_parameters().size(); ++index) {
     const ScheduleParameter& parameter = schedule_parameters()[index];
     if (parameter.name == "asynchronous" || parameter.name == "barrier")

@@ -92,7 +92,7 @@ inline Plan rotation_plan(const StepSetup& setup, const std::vector<Stage>& stag
 inline std::vector<double> simulated_ends_ns(const StepSetup& setup,
                                              const std::vector<Stage>& stages) {
   CostTable costs(setup.layers);
-  int iterations = measured_iterations(setup.update).count;
+  int iterations = measured_iterations(setup).count;
   Plan plan = rotation_plan(setup, stages, iterations);
   ActionDuration duration = [&](int device, int index) {
     return std::llround(costs.time_ns(plan.stage_of(plan.device_actions[device][index])));
@@ -112,7 +112,7 @@ inline std::vector<double> simulated_ends_ns(const StepSetup& setup,
 }
 
 inline double mean_step_ns(const StepSetup& setup, const std::vector<double>& ends_ns) {
-  MeasuredIterations iterations = measured_iterations(setup.update);
+  MeasuredIterations iterations = measured_iterations(setup);
   double from = iterations.from < 0 ? 0 : ends_ns[iterations.from];
   return (ends_ns.back() - from) / iterations.measured();
 }

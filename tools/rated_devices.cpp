@@ -1,0 +1,170 @@
+#include "tools/rated_devices.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fmt/format.h>
+#include <map>
+
+#include "backends/cpu/cpu_options.h"
+#include "backends/sim/sim_card.h"
+#include "hal/device_spec.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr double kNsPerS = 1e9;
+constexpr int kMostCards = 64;
+
+/// A device and its own rate; speeds follow once all are known.
+struct Rated {
+  PlannedDevice device;
+  double flop_per_s = 0;
+};
+
+void add_note(RatedDevices& rated, std::string note) {
+  std::vector<std::string>& notes = rated.assumptions;
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<CpuDeviceOptions> options, parse_cpu_options(spec));
+  for (size_t index = 0; index < options.size(); ++index) {
+    const CpuPacing& pacing = options[index].pacing;
+    double rate = pacing.flop_per_s > 0 ? pacing.flop_per_s : kAssumedCpuFlopPerS;
+    PlannedDevice device;
+    device.name = fmt::format("cpu:{}", spec.first_index + static_cast<int>(index));
+    device.memory_bytes = options[index].memory_bytes;
+    device.up_bytes_per_ns = pacing.up_bytes_per_s / kNsPerS;
+    device.down_bytes_per_ns = pacing.down_bytes_per_s / kNsPerS;
+    rated.latency_ns = std::max(rated.latency_ns, static_cast<double>(pacing.latency_ns));
+    if (pacing.flop_per_s <= 0) {
+      add_note(rated, fmt::format("{}: {:.3g} GFLOP/s, a guess; give flops=", spec.text,
+                                  kAssumedCpuFlopPerS / 1e9));
+    }
+    if (pacing.up_bytes_per_s <= 0 || pacing.down_bytes_per_s <= 0) {
+      add_note(rated, fmt::format("{}: transfers take no time; give h2d= and d2h=", spec.text));
+    }
+    all.push_back({device, rate * pacing.speed});
+  }
+  return Status::ok();
+}
+
+PlannedDevice device_of(const SimCard& card, std::string name, ByteCount memory_bytes) {
+  PlannedDevice device;
+  device.name = std::move(name);
+  device.memory_bytes = memory_bytes;
+  // Both directions are in use together.
+  double rate = std::min(card.link_bytes_per_s, card.duplex_bytes_per_s / 2) / kNsPerS;
+  device.up_bytes_per_ns = device.down_bytes_per_ns = rate;
+  return device;
+}
+
+void note_card(const DeviceSpec& spec, const SimCard& card, RatedDevices& rated) {
+  add_note(rated,
+           fmt::format("{}: {:.4g} TFLOP/s, {:.3g} GB/s each way with both in use, of {}", spec.text,
+                       card.matmul_flop_per_s / 1e12,
+                       std::min(card.link_bytes_per_s, card.duplex_bytes_per_s / 2) / 1e9,
+                       card.source));
+}
+
+Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
+  size_t cross = spec.which.find('x');
+  int count = 0;
+  const char* begin = spec.which.data();
+  auto [end, error] = std::from_chars(begin, begin + spec.which.size(), count);
+  bool is_whole = cross != std::string::npos && error == std::errc() && end == begin + cross;
+  if (!is_whole || count < 1 || count > kMostCards) {
+    return invalid_argument(
+        fmt::format("device '{}': '{}' is not a number of cards (1 to {}) and their kind; write "
+                    "sim:8xrtx4090",
+                    spec.text, spec.which, kMostCards));
+  }
+  Result<SimCard> card = find_sim_card(spec.which.substr(cross + 1));
+  if (!card.is_ok()) return card.status().with_context(fmt::format("device '{}'", spec.text));
+  ByteCount memory = card->memory_bytes;
+  for (const auto& [name, values] : spec.options) {
+    if (name != "memory") {
+      return invalid_argument(fmt::format("device '{}': unknown option '{}'; the only one is "
+                                          "'memory'",
+                                          spec.text, name));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(memory, parse_bytes(values.front()));
+    if (memory <= 0) {
+      return invalid_argument(
+          fmt::format("device '{}': option 'memory' must be above 0", spec.text));
+    }
+  }
+  for (int index = 0; index < count; ++index) {
+    std::string name = fmt::format("sim:{}", spec.first_index + index);
+    all.push_back({device_of(*card, std::move(name), memory), card->matmul_flop_per_s});
+  }
+  note_card(spec, *card, rated);
+  return Status::ok();
+}
+
+/// The card whose name is in `title`, letters and digits alone: "NVIDIA GeForce RTX 4090".
+const SimCard* card_called(const std::string& title) {
+  std::string letters;
+  for (unsigned char c : title) {
+    if (std::isalnum(c)) letters += static_cast<char>(std::tolower(c));
+  }
+  for (const SimCard& card : sim_cards()) {
+    if (letters.find(card.name) != std::string::npos) return &card;
+  }
+  return nullptr;
+}
+
+Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends, std::vector<Rated>& all,
+                 RatedDevices& rated) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> opened,
+                              backends.open_devices(spec.text));
+  for (const std::unique_ptr<Device>& device : opened) {
+    const DeviceInfo& info = device->info();
+    const SimCard* card = card_called(info.name);
+    if (card == nullptr) {
+      return unavailable(fmt::format(
+          "device '{}': no rates are known for '{}'; plan for a card that is, such as "
+          "sim:1xrtx4090[memory=24G]",
+          spec.text, info.name));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
+    ByteCount free = usage.total_bytes - usage.used_bytes;
+    all.push_back({device_of(*card, info.id, free), card->matmul_flop_per_s});
+    note_card(spec, *card, rated);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, parse_device_specs(text));
+  RatedDevices rated;
+  std::vector<Rated> all;
+  std::map<std::string, int> opened;
+  for (DeviceSpec& spec : specs) {
+    size_t before = all.size();
+    spec.first_index = opened[spec.backend];
+    if (spec.backend == "cpu") {
+      STAGECOACH_RETURN_IF_ERROR(add_cpu_devices(spec, all, rated));
+    } else if (spec.backend == "sim") {
+      STAGECOACH_RETURN_IF_ERROR(add_simulated_cards(spec, all, rated));
+    } else {
+      STAGECOACH_RETURN_IF_ERROR(add_cards(spec, backends, all, rated));
+    }
+    opened[spec.backend] += static_cast<int>(all.size() - before);
+  }
+  for (const Rated& one : all) rated.flop_per_s = std::max(rated.flop_per_s, one.flop_per_s);
+  for (Rated& one : all) {
+    one.device.speed = one.flop_per_s / rated.flop_per_s;
+    rated.devices.push_back(std::move(one.device));
+  }
+  add_note(rated, fmt::format("host work touches {:.3g} GB/s; links do not share an uplink or the "
+                              "host's memory",
+                              rated.host_bytes_per_s / 1e9));
+  return rated;
+}
+
+}  // namespace stagecoach

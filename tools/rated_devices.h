@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "hal/backend_registry.h"
+#include "scheduler/layer_profile.h"
+
+namespace stagecoach {
+
+/// What a CPU device computes where `flops=` does not say: a guess, printed as one.
+inline constexpr double kAssumedCpuFlopPerS = 20e9;
+/// What host work touches where nothing measured says: as simulated machines assume.
+inline constexpr double kAssumedHostBytesPerS = 80e9;
+
+/// The devices of a --devices string with the rates that planning needs, and where they come from.
+struct RatedDevices {
+  std::vector<PlannedDevice> devices;  ///< the fastest has speed 1
+  double flop_per_s = 0;               ///< of speed 1
+  double host_bytes_per_s = kAssumedHostBytesPerS;
+  double latency_ns = 0;                 ///< of a copy
+  std::vector<std::string> assumptions;  ///< a line each, for people
+};
+
+/// `sim:NxCARD` takes the card's rates, `cpu:N[…]` its options and documented defaults; cards of
+/// other backends are opened for their memory and take the rates of the simulated card of their
+/// name. Nothing else is opened. Errors: those of the device string; unavailable for cards without
+/// known rates.
+Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends);
+
+}  // namespace stagecoach
