@@ -8,11 +8,11 @@ namespace stagecoach {
 
 /// What one slot does for each micro-batch, and once.
 struct StageLoad {
-  double time_ns = 0;            ///< a micro-batch, on a device of speed 1
-  ByteCount in_bytes = 0;        ///< a micro-batch: boundary and output gradient
-  ByteCount out_bytes = 0;       ///< a micro-batch: boundaries or input gradient
-  ByteCount parameter_bytes = 0; ///< once
-  ByteCount gradient_bytes = 0;  ///< once
+  double time_ns = 0;             ///< a micro-batch, on a device of speed 1
+  ByteCount in_bytes = 0;         ///< a micro-batch: boundary and output gradient
+  ByteCount out_bytes = 0;        ///< a micro-batch: boundaries or input gradient
+  ByteCount parameter_bytes = 0;  ///< once
+  ByteCount gradient_bytes = 0;   ///< once
 };
 
 /// Device memory of stages by region, as scheduler/stage_memory carves it. Transfers run beside
@@ -21,9 +21,7 @@ struct StageLoad {
 struct StageBytes {
   ByteCount parameters = 0, gradients = 0, gradient_sums = 0, in = 0, out = 0, work = 0;
 
-  ByteCount total() const {
-    return 2 * (parameters + gradients + in + out) + gradient_sums + work;
-  }
+  ByteCount total() const { return 2 * (parameters + gradients + in + out) + gradient_sums + work; }
   /// Regions are as large as the largest stage needs them.
   void cover(const StageBytes& other);
 };
@@ -68,7 +66,7 @@ class CostTable {
   void fill_bytes(ActionKind kind);
 
   std::vector<LayerProfile> layers_;
-  std::vector<StageBytes> tables_[3];  ///< per kind, first and last layer
+  std::vector<StageBytes> tables_[3];               ///< per kind, first and last layer
   std::vector<double> forward_, backward_, fused_;  ///< prefix sums
   double update_ns_ = 0;
 };

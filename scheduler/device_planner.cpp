@@ -91,8 +91,8 @@ std::string reason_to_leave_out(const PlannedDevice& device, const CostTable& co
                        format_bytes(device.memory_bytes), costs.layer(largest).name,
                        format_bytes(most));
   }
-  return fmt::format("with it a step would take {:.4g} ms, without it {:.4g} ms",
-                     with_all_ns / 1e6, step_ns / 1e6);
+  return fmt::format("with it a step would take {:.4g} ms, without it {:.4g} ms", with_all_ns / 1e6,
+                     step_ns / 1e6);
 }
 
 void fill_shares(const StepSetup& setup, const CostTable& costs, double with_all_ns,

@@ -40,9 +40,8 @@ Status check_layer(const LayerProfile& layer, size_t index) {
                     layer.name, name, time_ns));
   }
   if (layer.forward_ns > 0 && layer.backward_ns > 0) return Status::ok();
-  return invalid_argument(fmt::format(
-      "layer {} ('{}'): {} time is 0; it must be more", index, layer.name,
-      layer.forward_ns > 0 ? "backward" : "forward"));
+  return invalid_argument(fmt::format("layer {} ('{}'): {} time is 0; it must be more", index,
+                                      layer.name, layer.forward_ns > 0 ? "backward" : "forward"));
 }
 
 }  // namespace
@@ -55,8 +54,8 @@ Status check_step_setup(const StepSetup& setup) {
   }
   for (const PlannedDevice& device : setup.devices) {
     if (std::isfinite(device.speed) && device.speed > 0) continue;
-    return invalid_argument(fmt::format("device '{}': speed is {}; it must be more than 0",
-                                        device.name, device.speed));
+    return invalid_argument(
+        fmt::format("device '{}': speed is {}; it must be more than 0", device.name, device.speed));
   }
   if (setup.rounds < 1 || setup.micro_batches < 1 || setup.micro_batches % setup.rounds != 0) {
     return invalid_argument(fmt::format("{} micro-batches in {} rounds; rounds must divide them",

@@ -14,14 +14,14 @@ namespace stagecoach {
 struct LayerProfile {
   std::string name;
   double forward_ns = 0;
-  double recompute_ns = 0;  ///< forward again, before backward, where the stage is not fused
-  double backward_ns = 0;   ///< without recompute
-  double update_ns = 0;     ///< the optimizer's, on the host
-  ByteCount parameter_bytes = 0;      ///< compute copy, uploaded for every slot
-  ByteCount gradient_bytes = 0;       ///< sent home after the last micro-batch of a round
-  ByteCount gradient_sum_bytes = 0;   ///< fp32 sum, where it is not what is sent
-  ByteCount boundary_bytes = 0;       ///< output of the layer
-  ByteCount saved_bytes = 0;          ///< from forward to backward
+  double recompute_ns = 0;        ///< forward again, before backward, where the stage is not fused
+  double backward_ns = 0;         ///< without recompute
+  double update_ns = 0;           ///< the optimizer's, on the host
+  ByteCount parameter_bytes = 0;  ///< compute copy, uploaded for every slot
+  ByteCount gradient_bytes = 0;   ///< sent home after the last micro-batch of a round
+  ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
+  ByteCount boundary_bytes = 0;      ///< output of the layer
+  ByteCount saved_bytes = 0;         ///< from forward to backward
   ByteCount forward_workspace_bytes = 0;
   ByteCount backward_workspace_bytes = 0;
 };

@@ -8,10 +8,10 @@ namespace stagecoach {
 
 /// What slots amount to.
 struct SlotTimes {
-  double step_ns = 0;          ///< an iteration; in steady state where updates overlap
-  double makespan_ns = 0;      ///< of the first iteration
-  std::vector<double> busy_ns; ///< compute of each device in an iteration
-  std::vector<int> devices;    ///< per slot of the first iteration
+  double step_ns = 0;           ///< an iteration; in steady state where updates overlap
+  double makespan_ns = 0;       ///< of the first iteration
+  std::vector<double> busy_ns;  ///< compute of each device in an iteration
+  std::vector<int> devices;     ///< per slot of the first iteration
 };
 
 /// Iterations that are simulated, and those whose ends a step is measured between: one isolated
@@ -58,12 +58,12 @@ class SlotRecurrence {
 
   const StepSetup& setup_;
   const CostTable& costs_;
-  std::vector<Line> lines_;          ///< ends of the chain's last slot, steepest first
-  std::vector<double> times_ns_;     ///< per stage
-  std::vector<int> gate_stage_;      ///< per stage: the backward of its first layer; -1: none
-  std::vector<bool> fits_;           ///< per stage and device
-  std::vector<double> free_ns_;      ///< per device
-  std::vector<double> end_ns_[3];    ///< per stage: of the last iterations, by their number mod 3
+  std::vector<Line> lines_;        ///< ends of the chain's last slot, steepest first
+  std::vector<double> times_ns_;   ///< per stage
+  std::vector<int> gate_stage_;    ///< per stage: the backward of its first layer; -1: none
+  std::vector<bool> fits_;         ///< per stage and device
+  std::vector<double> free_ns_;    ///< per device
+  std::vector<double> end_ns_[3];  ///< per stage: of the last iterations, by their number mod 3
   int last_device_ = -1;
   int64_t slot_ = 0;
   int64_t visited_ = 0;

@@ -73,8 +73,7 @@ namespace {
 int grow_back(const CostTable& costs, const PlaceLimit& place, ActionKind kind, int last) {
   int first = last + 1;
   int least = place.reach->first(kind, last);
-  while (first > least &&
-         costs.time_ns({kind, first - 1, last}) <= place.longest_ns * kSlack) {
+  while (first > least && costs.time_ns({kind, first - 1, last}) <= place.longest_ns * kSlack) {
     --first;
   }
   return first;
@@ -150,7 +149,8 @@ std::vector<Stage> pack_by_roundpipe_rule(const CostTable& costs, int devices,
   for (double limit : limits) {
     std::vector<Stage> stages = pack_stages(timed, {{limit, &reach}});
     if (stages.empty()) continue;
-    double cost = std::max(static_cast<double>(stages.size()), static_cast<double>(devices)) * limit;
+    double cost =
+        std::max(static_cast<double>(stages.size()), static_cast<double>(devices)) * limit;
     if (cost >= best_cost / kSlack) continue;
     if (memory_bytes > 0 && timed.bytes(stages).total() > memory_bytes) continue;
     best = std::move(stages);

@@ -18,9 +18,8 @@ constexpr double kSame = 1 - 1e-9;
 constexpr int kFewLayers = 16;
 
 bool are_equal(const std::vector<PlannedDevice>& devices) {
-  return std::all_of(devices.begin(), devices.end(), [&](const PlannedDevice& device) {
-    return device.equals(devices.front());
-  });
+  return std::all_of(devices.begin(), devices.end(),
+                     [&](const PlannedDevice& device) { return device.equals(devices.front()); });
 }
 
 ByteCount least_memory(const std::vector<PlannedDevice>& devices) {
@@ -30,6 +29,34 @@ ByteCount least_memory(const std::vector<PlannedDevice>& devices) {
     least = least == 0 ? device.memory_bytes : std::min(least, device.memory_bytes);
   }
   return least;
+}
+
+/// Names the layer that needs the most alone, and the device that has the most.
+Status does_not_fit(const CostTable& costs, const std::vector<PlannedDevice>& devices) {
+  int largest = 0;
+  StageBytes most, all;
+  for (int layer = 0; layer < costs.layer_count(); ++layer) {
+    bool last = layer + 1 == costs.layer_count();
+    ActionKind kind = last ? ActionKind::kForwardBackward : ActionKind::kBackward;
+    const StageBytes& bytes = costs.bytes({kind, layer, layer});
+    all.cover(bytes);
+    if (bytes.total() <= most.total()) continue;
+    most = bytes;
+    largest = layer;
+  }
+  auto device = std::max_element(devices.begin(), devices.end(),
+                                 [](const PlannedDevice& left, const PlannedDevice& right) {
+                                   return left.memory_bytes < right.memory_bytes;
+                                 });
+  return resource_exhausted(fmt::format(
+      "device {} has {} ({} bytes) for stages, but the smallest stages together need {} bytes; "
+      "layer "
+      "'{}' alone needs {} bytes: parameters {}, gradients {}, boundaries {}, activations {}. Give "
+      "the device at least {} bytes (memory=…), or use smaller micro-batches or a shorter sequence",
+      device->name, format_bytes(device->memory_bytes), device->memory_bytes, all.total(),
+      costs.layer(largest).name, most.total(), format_bytes(2 * most.parameters),
+      format_bytes(2 * most.gradients + most.gradient_sums), format_bytes(2 * (most.in + most.out)),
+      format_bytes(most.work), all.total()));
 }
 
 class StageSearch {
@@ -84,7 +111,7 @@ class StageSearch {
   SlotRecurrence recurrence_;
   bool has_transfers_ = false;
   bool is_coarse_ = false;  ///< transfers count as a bound only
-  size_t starts_ = 0;  ///< partitions that are improved
+  size_t starts_ = 0;       ///< partitions that are improved
   int64_t most_slots_ = 0, visited_ = 0, packed_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<SlotPlan> seeds_;
@@ -128,9 +155,8 @@ void StageSearch::keep(double step_ns, SlotPlan plan) {
       return;
     }
   }
-  auto place = std::find_if(found_.begin(), found_.end(), [&](const Found& found) {
-    return step_ns < found.step_ns * kSame;
-  });
+  auto place = std::find_if(found_.begin(), found_.end(),
+                            [&](const Found& found) { return step_ns < found.step_ns * kSame; });
   found_.insert(place, {step_ns, std::move(plan)});
   if (found_.size() > starts_) found_.pop_back();
 }
@@ -152,8 +178,8 @@ std::vector<double> StageSearch::limits(const std::vector<double>& speeds) const
   double least = 0;
   for (int layer = 0; layer < costs_.layer_count(); ++layer) {
     bool last = layer + 1 == costs_.layer_count();
-    least = std::max(least, costs_.time_ns(last ? ActionKind::kForwardBackward
-                                                : ActionKind::kBackward, layer));
+    least = std::max(
+        least, costs_.time_ns(last ? ActionKind::kForwardBackward : ActionKind::kBackward, layer));
   }
   least /= *std::max_element(speeds.begin(), speeds.end());
   // A longer stage makes the chain of one round longer than the best step so far.
@@ -261,10 +287,9 @@ void StageSearch::add_stages_by_place() {
 }
 
 void StageSearch::rank() {
-  std::stable_sort(candidates_.begin(), candidates_.end(),
-                   [](const Candidate& left, const Candidate& right) {
-                     return left.bound_ns < right.bound_ns;
-                   });
+  std::stable_sort(
+      candidates_.begin(), candidates_.end(),
+      [](const Candidate& left, const Candidate& right) { return left.bound_ns < right.bound_ns; });
   // Most of the budget is left for improving.
   for (Candidate& candidate : candidates_) {
     if (candidate.bound_ns >= best_ns() || visited() > most_slots_ / 4) break;
@@ -412,9 +437,7 @@ Result<PlannedStages> StageSearch::run() {
     add_equal_stages(SlotDispatch::kEarliestFinish);
   }
   rank();
-  if (found_.empty()) {
-    return resource_exhausted("no cut of the layers fits the devices' memory");
-  }
+  if (found_.empty()) return does_not_fit(costs_, setup_.devices);
   improve_all();
   if (has_transfers_) look_closer();
   auto best = std::min_element(

@@ -135,9 +135,8 @@ int StepSimulation::device_for(int stage, double gate_ns) const {
     double hop = last_device_ == device || last_device_ < 0 ? 0 : setup_.hop_ns;
     double end = std::max(lanes_[device].compute_free_ns, gate_ns);
     for (double arrival : arrived_ns_) end = std::max(end, arrival + hop) + time;
-    bool earlier =
-        end < best_end || (end == best_end && lanes_[device].compute_free_ns <
-                                                  lanes_[best].compute_free_ns);
+    bool earlier = end < best_end || (end == best_end && lanes_[device].compute_free_ns <
+                                                             lanes_[best].compute_free_ns);
     if (!earlier) continue;
     best = device;
     best_end = end;
@@ -203,8 +202,8 @@ void StepSimulation::send_gradients(int device) {
   double at = std::max(lanes.pending_from_ns, lanes.gradients_free_ns);
   // Layers come down one after the other, the last first, as their sums become final.
   for (int layer = stage.last_layer; layer >= stage.first_layer; --layer) {
-    double length = transfer_ns(costs_.layer(layer).gradient_bytes,
-                                setup_.devices[device].down_bytes_per_ns);
+    double length =
+        transfer_ns(costs_.layer(layer).gradient_bytes, setup_.devices[device].down_bytes_per_ns);
     if (length > 0) at = end_beside(at, length, lanes.downloads);
     charge(StepLane::kGradientsDown, length);
     landed_ns_[layer] = std::max(landed_ns_[layer], at);
@@ -342,8 +341,8 @@ double transfer_bound_ns(const StepSetup& setup, const CostTable& costs,
     up += static_cast<double>(bytes.parameters);
     down += static_cast<double>(bytes.gradients);
   }
-  return std::max({setup.rounds * up / up_rate, setup.rounds * down / down_rate,
-                   costs.update_ns()});
+  return std::max(
+      {setup.rounds * up / up_rate, setup.rounds * down / down_rate, costs.update_ns()});
 }
 
 }  // namespace
@@ -360,8 +359,8 @@ double step_lower_bound_ns(const StepSetup& setup, const CostTable& costs,
     speeds += device.speed;
     fastest = std::max(fastest, device.speed);
   }
-  double work = std::max(setup.micro_batches * sum / speeds,
-                         transfer_bound_ns(setup, costs, stages));
+  double work =
+      std::max(setup.micro_batches * sum / speeds, transfer_bound_ns(setup, costs, stages));
   if (setup.update == UpdateMode::kAsync) return work;
   double chain = (sum + (setup.round_size() - 1) * longest) / fastest;
   return std::max(work, chain);

@@ -26,8 +26,8 @@ std::string_view step_lane_name(StepLane lane);
 struct StepPrediction {
   double step_ns = 0;      ///< an iteration, updates included; in steady state unless kBarrier
   double makespan_ns = 0;  ///< computing of the first iteration, fill and drain included
-  double bubble = 0;       ///< idle share of compute: of the makespan with kBarrier, else of the step
-  double update_exposed_ns = 0;          ///< kBarrier: from the end of compute to the last update
+  double bubble = 0;  ///< idle share of compute: of the makespan with kBarrier, else of the step
+  double update_exposed_ns = 0;           ///< kBarrier: from the end of compute to the last update
   double busy_fraction[kStepLanes] = {};  ///< of a step; of the mean device, or of the host
   std::vector<double> compute_ns;         ///< per device and iteration
   std::vector<int> devices;               ///< per slot of the first iteration

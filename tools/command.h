@@ -59,5 +59,6 @@ Command make_eval_command();
 Command make_generate_command();
 Command make_report_command();
 Command make_simulate_command();
+Command make_plan_command();
 
 }  // namespace stagecoach

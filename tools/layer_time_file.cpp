@@ -30,8 +30,8 @@ class Fields {
     for (const auto& [name, value] : object_.members()) {
       if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
       std::string nearest = nearest_name(name, known_);
-      return invalid_argument(fmt::format("{}: unknown field '{}'; did you mean '{}'?", where_, name,
-                                          nearest.empty() ? known_.front() : nearest));
+      return invalid_argument(fmt::format("{}: unknown field '{}'; did you mean '{}'?", where_,
+                                          name, nearest.empty() ? known_.front() : nearest));
     }
     return Status::ok();
   }
@@ -41,7 +41,8 @@ class Fields {
     const Json* value = object_.find(name);
     if (value == nullptr) {
       if (!std::isnan(fallback)) return fallback;
-      return invalid_argument(fmt::format("{}: '{}' is missing; it must be a number", where_, name));
+      return invalid_argument(
+          fmt::format("{}: '{}' is missing; it must be a number", where_, name));
     }
     if (!value->is_number()) {
       return invalid_argument(

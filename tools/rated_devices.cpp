@@ -62,11 +62,10 @@ PlannedDevice device_of(const SimCard& card, std::string name, ByteCount memory_
 }
 
 void note_card(const DeviceSpec& spec, const SimCard& card, RatedDevices& rated) {
-  add_note(rated,
-           fmt::format("{}: {:.4g} TFLOP/s, {:.3g} GB/s each way with both in use, of {}", spec.text,
-                       card.matmul_flop_per_s / 1e12,
-                       std::min(card.link_bytes_per_s, card.duplex_bytes_per_s / 2) / 1e9,
-                       card.source));
+  add_note(rated, fmt::format("{}: {:.4g} TFLOP/s, {:.3g} GB/s each way with both in use, of {}",
+                              spec.text, card.matmul_flop_per_s / 1e12,
+                              std::min(card.link_bytes_per_s, card.duplex_bytes_per_s / 2) / 1e9,
+                              card.source));
 }
 
 Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
@@ -86,9 +85,10 @@ Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, Rate
   ByteCount memory = card->memory_bytes;
   for (const auto& [name, values] : spec.options) {
     if (name != "memory") {
-      return invalid_argument(fmt::format("device '{}': unknown option '{}'; the only one is "
-                                          "'memory'",
-                                          spec.text, name));
+      return invalid_argument(
+          fmt::format("device '{}': unknown option '{}'; the only one is "
+                      "'memory'",
+                      spec.text, name));
     }
     STAGECOACH_ASSIGN_OR_RETURN(memory, parse_bytes(values.front()));
     if (memory <= 0) {
@@ -124,10 +124,10 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends, std::v
     const DeviceInfo& info = device->info();
     const SimCard* card = card_called(info.name);
     if (card == nullptr) {
-      return unavailable(fmt::format(
-          "device '{}': no rates are known for '{}'; plan for a card that is, such as "
-          "sim:1xrtx4090[memory=24G]",
-          spec.text, info.name));
+      return unavailable(
+          fmt::format("device '{}': no rates are known for '{}'; plan for a card that is, such as "
+                      "sim:1xrtx4090[memory=24G]",
+                      spec.text, info.name));
     }
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     ByteCount free = usage.total_bytes - usage.used_bytes;

@@ -219,8 +219,8 @@ Result<int> simulate_layer_times(const SimulateOptions& options, const CommandCo
         "schedule's own parameters, for example: stagecoach simulate --layer-times times.json "
         "--devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
   }
-  LayerSimulation simulation{options.schedule, options.layer_times, options.devices,
-                             options.update, 0, {}};
+  LayerSimulation simulation{
+      options.schedule, options.layer_times, options.devices, options.update, 0, {}};
   STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
                               to_int("--microbatches", options.micro_batches));
   STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));

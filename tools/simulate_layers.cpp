@@ -58,15 +58,13 @@ Result<Outcome> run_slots(const LayerSimulation& simulation, const LayerTimes& t
   setup.micro_batches = simulation.micro_batches;
   int round = given.round.value_or(simulation.micro_batches);
   if (round < 1 || simulation.micro_batches % round != 0) {
-    return invalid_argument(
-        fmt::format("--round is {}; it must divide --microbatches, {}", round,
-                    simulation.micro_batches));
+    return invalid_argument(fmt::format("--round is {}; it must divide --microbatches, {}", round,
+                                        simulation.micro_batches));
   }
   setup.rounds = simulation.micro_batches / round;
   setup.iterations = given.iterations.value_or(0);
   STAGECOACH_ASSIGN_OR_RETURN(
-      setup.update,
-      parse_update_mode(simulation.update.empty() ? "overlap" : simulation.update));
+      setup.update, parse_update_mode(simulation.update.empty() ? "overlap" : simulation.update));
   setup.hop_ns = times.hop_ns.value_or(2 * rated.latency_ns);
   for (LayerProfile& layer : setup.layers) {
     if (times.hop_ns) layer.boundary_bytes = 0;
@@ -159,9 +157,9 @@ Result<Outcome> run_bound(const Schedule& schedule, const LayerSimulation& simul
                           const LayerTimes& times, const RatedDevices& rated) {
   for (const PlannedDevice& device : rated.devices) {
     if (device.speed == 1) continue;
-    return unimplemented(fmt::format(
-        "{} on devices of unequal speed is not simulated in this version; roundpipe is",
-        schedule.name));
+    return unimplemented(
+        fmt::format("{} on devices of unequal speed is not simulated in this version; roundpipe is",
+                    schedule.name));
   }
   ScheduleParameters parameters = simulation.parameters;
   parameters.stages = static_cast<int>(rated.devices.size());
@@ -182,8 +180,7 @@ Result<Outcome> run_bound(const Schedule& schedule, const LayerSimulation& simul
   outcome.json["stages"] = Json::array();
   outcome.text += "stages";
   for (int stage = 0; stage < count; ++stage) {
-    int last =
-        (stage + 1 < count ? firsts[stage + 1] : static_cast<int>(times.layers.size())) - 1;
+    int last = (stage + 1 < count ? firsts[stage + 1] : static_cast<int>(times.layers.size())) - 1;
     outcome.json["stages"].push_back(Json(Json::Array{firsts[stage], last}));
     outcome.text += fmt::format(" {}-{}", firsts[stage], last);
   }
@@ -202,9 +199,9 @@ Result<int> simulate_layers(const LayerSimulation& simulation, const CommandCont
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated,
                               rate_devices(simulation.devices, context.backends));
   bool slots = schedule->notation == OrderNotation::kSlots;
-  STAGECOACH_ASSIGN_OR_RETURN(Outcome outcome,
-                              slots ? run_slots(simulation, times, rated)
-                                    : run_bound(*schedule, simulation, times, rated));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      Outcome outcome,
+      slots ? run_slots(simulation, times, rated) : run_bound(*schedule, simulation, times, rated));
   for (const std::string& assumption : rated.assumptions) {
     outcome.json["assumptions"].push_back(assumption);
     outcome.text += fmt::format("assumed: {}\n", assumption);

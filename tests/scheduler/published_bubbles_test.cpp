@@ -114,9 +114,10 @@ std::vector<int> stages_of_blocks(int blocks, int each) {
 double sync_bubble(const PublishedModel& model, int forward_blocks, int backward_blocks) {
   StepSetup setup = roundpipe_sync(model);
   SlotPlan plan;
-  plan.stages = stagecoach::stages_of({stages_of_blocks(model.blocks, forward_blocks),
-                           stages_of_blocks(model.blocks, backward_blocks), model.blocks},
-                          model.blocks + 1);
+  plan.stages =
+      stagecoach::stages_of({stages_of_blocks(model.blocks, forward_blocks),
+                             stages_of_blocks(model.blocks, backward_blocks), model.blocks},
+                            model.blocks + 1);
   return 100 * predict_step(setup, CostTable(setup.layers), plan).bubble;
 }
 

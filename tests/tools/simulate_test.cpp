@@ -203,7 +203,7 @@ TEST(Simulate, BadRequestsAreRefusedByName) {
                  "--plot is 'a.png'; it must end in .svg or .html");
   expect_refusal("--schedule 1f1b --stages 8 --microbatches 5000 --plot a.svg",
                  "at most 20000 actions; this run has 80000");
-  expect_refusal("--layer-times a.json", "does not have --layer-times yet");
+  expect_refusal("--layer-times a.json", "--layer-times goes with --schedule");
   expect_refusal("--compare 1f1b --stages 2 --microbatches 2 --plot a.svg", "writes no files");
 }
 

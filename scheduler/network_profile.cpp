@@ -1,0 +1,54 @@
+#include "scheduler/network_profile.h"
+
+#include <algorithm>
+
+#include "memory/arena.h"
+
+namespace stagecoach {
+
+namespace {
+
+double time_ns(double flop, const ProfileRates& rates) {
+  return std::max(flop / rates.flop_per_s * 1e9, kLeastLayerNs);
+}
+
+void add_block(const Network& network, int block, bool rounds, LayerProfile& profile) {
+  profile.parameter_bytes += Arena::padded(network.block_bytes(block, network.dtype));
+  profile.gradient_bytes += Arena::padded(network.block_bytes(block, network.dtype));
+  if (!rounds) return;
+  profile.gradient_sum_bytes += Arena::padded(network.block_bytes(block, DType::kF32));
+}
+
+}  // namespace
+
+std::vector<LayerProfile> profile_network(const Network& network, const MicroBatchShape& shape,
+                                          const ProfileRates& rates) {
+  std::vector<LayerProfile> profiles;
+  bool rounds = network.dtype != DType::kF32;
+  for (const auto& layer : network.layers) {
+    LayerProfile& profile = profiles.emplace_back();
+    profile.name = layer->name();
+    LayerFlop flop = layer->flop(shape);
+    profile.forward_ns = time_ns(flop.forward, rates);
+    profile.recompute_ns = flop.recompute > 0 ? time_ns(flop.recompute, rates) : 0;
+    profile.backward_ns = time_ns(flop.backward_input + flop.backward_weight, rates);
+    for (const BlockUse& use : layer->uses()) {
+      add_block(network, use.block, rounds, profile);
+      if (use.site > 0) continue;
+      double parameters = static_cast<double>(network.blocks[use.block].element_count);
+      profile.update_ns += parameters * kUpdateBytesPerParameter / rates.host_bytes_per_s * 1e9;
+    }
+    LayerMemory memory = layer->memory(shape);
+    profile.boundary_bytes = Arena::padded(layer->output().size_bytes(shape));
+    profile.saved_bytes = Arena::padded(memory.saved_bytes);
+    // Token ids and labels are uploaded beside the boundaries, twice like them.
+    ByteCount beside = 0;
+    if (profiles.size() == 1) beside += 2 * Arena::padded(layer->input().size_bytes(shape));
+    if (layer->needs_labels()) beside += 2 * Arena::padded(network.label.size_bytes(shape));
+    profile.forward_workspace_bytes = beside + Arena::padded(memory.forward_workspace_bytes);
+    profile.backward_workspace_bytes = beside + Arena::padded(memory.backward_workspace_bytes);
+  }
+  return profiles;
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// The one JSON object of a command that is expected to work.
+Json answer(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  CommandResult result = run_command(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  Result<Json> json = Json::parse(result.output);
+  EXPECT_TRUE(json.is_ok()) << result.output;
+  return json.is_ok() ? *json : Json::object();
+}
+
+std::vector<std::string> plan(const std::string& devices, std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"plan", "--model", "gpt2", "--devices", devices};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+void expect_refusal(const std::vector<std::string>& arguments, int code,
+                    const std::string& message) {
+  CommandResult result = run_command(arguments);
+  EXPECT_EQ(result.exit_code, code) << message;
+  EXPECT_THAT(result.errors, HasSubstr(message));
+  EXPECT_EQ(result.output, "");
+}
+
+/// Layers that stages of `key` cover, in order.
+std::vector<int64_t> covered(const Json& json, const char* key) {
+  std::vector<int64_t> layers;
+  for (const Json& range : json.find(key)->items()) {
+    for (int64_t layer = range.items()[0].as_integer(); layer <= range.items()[1].as_integer();
+         ++layer) {
+      layers.push_back(layer);
+    }
+  }
+  return layers;
+}
+
+TEST(PlanCommand, PrintsTheKeysOfTheContract) {
+  Json json = answer(plan("sim:4xrtx4090", {"--explain"}));
+  int64_t fused = json.find("fused")->items()[0].as_integer();
+  EXPECT_EQ(json.find("fused")->items()[1].as_integer(), 13);
+  std::vector<int64_t> forward = covered(json, "forward");
+  EXPECT_EQ(static_cast<int64_t>(forward.size()), fused);
+  EXPECT_TRUE(std::is_sorted(forward.begin(), forward.end()));
+  EXPECT_EQ(static_cast<int64_t>(covered(json, "backward").size()), fused);
+  EXPECT_GT(json.find("t_max_s")->as_number(), 0);
+  EXPECT_GT(json.find("plan_ms")->as_number(), 0);
+  const Json& predicted = *json.find("predicted");
+  EXPECT_GT(predicted.find("step_s")->as_number(), 0);
+  EXPECT_LT(predicted.find("bubble")->as_number(), 1);
+  EXPECT_FALSE(predicted.find("bottleneck")->as_string().empty());
+  EXPECT_GT(predicted.find("lanes")->find("compute")->find("busy_fraction")->as_number(), 0);
+  EXPECT_GT(json.find("memory")->find("device_bytes")->as_integer(), 0);
+  double shares = 0;
+  for (const Json& share : json.find("shares")->items()) {
+    shares += share.find("share")->as_number();
+  }
+  EXPECT_NEAR(shares, 1, 1e-9);
+  EXPECT_GT(json.find("explain")->find("update_s")->as_number(), 0);
+  EXPECT_NE(json.find("explain")->find("roundpipe_rule"), nullptr);
+  EXPECT_GE(json.find("assumptions")->items().size(), 3u);
+}
+
+TEST(PlanCommand, PrintsEveryAssumedRate) {
+  CommandResult result = run_command(plan("cpu:2[memory=2G]"));
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("20 GFLOP/s, a guess; give flops="));
+  EXPECT_THAT(result.output, HasSubstr("transfers take no time; give h2d= and d2h="));
+  EXPECT_THAT(result.output, HasSubstr("host work touches 80 GB/s"));
+}
+
+TEST(PlanCommand, NeverPlansMoreThanADeviceHas) {
+  for (int64_t mebibytes : {700, 900, 1200, 2000}) {
+    std::string devices = "cpu:4[memory=" + std::to_string(mebibytes) + "M,flops=20G]";
+    Json json = answer(plan(devices, {"--batch", "4", "--sequence", "256"}));
+    EXPECT_LE(json.find("memory")->find("device_bytes")->as_integer(), mebibytes << 20);
+  }
+}
+
+TEST(PlanCommand, LeavesAHopelessDeviceOutWithAReason) {
+  Json json = answer(plan("cpu:2[memory=4G,flops=20G],cpu:1[memory=1M,flops=20G]"));
+  const Json& out = json.find("shares")->items()[2];
+  EXPECT_EQ(out.find("id")->as_string(), "cpu:2");
+  EXPECT_FALSE(out.find("used")->as_bool());
+  EXPECT_FALSE(out.find("reason")->as_string().empty());
+}
+
+TEST(PlanCommand, LongestSequenceIsTheLeastOfTheTiers) {
+  Json json = answer(plan("cpu:2[memory=2G,flops=20G]", {"--max-sequence"}));
+  const Json& longest = *json.find("max_sequence");
+  int64_t device = longest.find("device")->as_integer();
+  EXPECT_GT(device, 0);
+  EXPECT_EQ(longest.find("positions")->as_integer(), 1024);
+  EXPECT_EQ(longest.find("tokens")->as_integer(),
+            std::min({device, longest.find("host")->as_integer(), int64_t{1024}}));
+  // It does not depend on the number of devices, and grows with their memory.
+  json = answer(plan("cpu:8[memory=2G,flops=20G]", {"--max-sequence"}));
+  EXPECT_EQ(json.find("max_sequence")->find("device")->as_integer(), device);
+  json = answer(plan("cpu:2[memory=4G,flops=20G]", {"--max-sequence"}));
+  EXPECT_GT(json.find("max_sequence")->find("device")->as_integer(), device);
+}
+
+TEST(PlanCommand, RefusesByName) {
+  expect_refusal({"plan", "--model", "qwen3-8b", "--devices", "cpu:2"}, 1, "'qwen3-8b'");
+  expect_refusal(plan("cpu:2[memory=100M]"), 4, "layer 'head' alone needs");
+  expect_refusal(plan("cpu:2", {"--schedule", "1f1b"}), 1, "plans roundpipe and single");
+  expect_refusal(plan("cpu:2", {"--schedule", "single"}), 1, "single has one device, not 2");
+  expect_refusal(plan("cpu:2", {"--profile", "p.json"}), 1, "machine profiles");
+  expect_refusal(plan("cpu:2", {"--microbatches", "3"}), 1, "must divide --batch, 16");
+  expect_refusal(plan("cpu:2", {"--rounds", "3"}), 1, "must divide --microbatches, 4");
+  expect_refusal(plan("cpu:2", {"--sequence", "4096"}), 1, "1024 positions");
+  expect_refusal(plan("sim:2xrtx1"), 1, "'rtx1' is no simulated card");
+  expect_refusal(plan("sim:2xrtx4090", {"--update", "never"}), 1, "barrier, overlap or async");
+}
+
+/// The 32B model of RoundPipe's comparison.
+std::string large_model(int blocks) {
+  std::string text = "{\"layers\": [";
+  for (int block = 0; block < blocks; ++block) {
+    text += "{\"forward_ms\": 40.56, \"backward_ms\": 91.17},";
+  }
+  return text +
+         "{\"name\": \"head\", \"forward_ms\": 54.93, \"backward_ms\": 108.29, \"recompute_ms\": "
+         "0}], \"hop_ms\": 4.0, \"tokens_per_microbatch\": 8192}";
+}
+
+class LayerTimesCommand : public testing::Test {
+ protected:
+  void write(const std::string& text) { std::ofstream(folder_.file("times.json")) << text; }
+  std::vector<std::string> simulate(const std::string& schedule,
+                                    std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"simulate",  "--layer-times",  folder_.file("times.json"),
+                                          "--devices", "sim:8xrtx4090",  "--schedule",
+                                          schedule,    "--microbatches", "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(LayerTimesCommand, GivesThePublishedIdleShares) {
+  write(large_model(64));
+  Json json = answer(simulate("1f1b", {"--update", "barrier"}));
+  EXPECT_NEAR(json.find("bubble")->as_number(), 0.349, 0.001);
+  double tokens = 16 * 8192 / json.find("step_s")->as_number();
+  EXPECT_NEAR(json.find("tokens_per_s")->as_number(), tokens, 1e-6 * tokens);
+  json = answer(simulate("interleaved", {"--chunks", "8", "--update", "barrier"}));
+  EXPECT_NEAR(json.find("bubble")->as_number(), 0.151, 0.001);
+  json = answer(simulate("roundpipe", {"--update", "barrier"}));
+  EXPECT_NEAR(json.find("bubble")->as_number(), 0.044, 0.001);
+  EXPECT_NEAR(json.find("roundpipe_rule")->find("bubble")->as_number(), 0.093, 0.001);
+  EXPECT_EQ(json.find("bottleneck")->as_string(), "compute");
+  double busy = json.find("lanes")->find("compute")->find("busy_fraction")->as_number();
+  EXPECT_NEAR(busy, 1 - json.find("bubble")->as_number(), 1e-9);
+  double asynchronous =
+      answer(simulate("roundpipe", {"--update", "async"})).find("bubble")->as_number();
+  EXPECT_LT(asynchronous, 0.02);
+}
+
+TEST_F(LayerTimesCommand, BadFilesAreRefusedByLayerAndField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\"layers\": [{\"forward_ms\": 1, \"backward_ms\": 0}]}", "layers[0]: backward_ms is 0"},
+      {"{\"layers\": [{\"forward_ms\": -1, \"backward_ms\": 2}]}", "layers[0]: forward_ms is -1"},
+      {"{\"layers\": [{\"forward_ms\": \"x\", \"backward_ms\": 2}]}", "forward_ms is \"x\""},
+      {"{\"layers\": [{\"forward_ms\": NaN, \"backward_ms\": 2}]}", "times.json"},
+      {"{\"layers\": [{\"backward_ms\": 2}]}", "'forward_ms' is missing"},
+      {"{\"layers\": [{\"forward_ms\": 1, \"backwards_ms\": 2}]}", "did you mean 'backward_ms'?"},
+      {"{\"layers\": []}", "at least one layer"},
+      {"{\"layer\": []}", "did you mean 'layers'?"},
+      {"[", "times.json"},
+  };
+  for (const auto& [text, message] : cases) {
+    write(text);
+    expect_refusal(simulate("roundpipe"), 1, message);
+  }
+}
+
+TEST_F(LayerTimesCommand, OtherRefusals) {
+  write(large_model(4));
+  expect_refusal(simulate("1f1b"), 1, "5 layers cannot be cut into 8 stages");
+  expect_refusal(simulate("slidedp"), 1, "slidedp with --layer-times");
+  expect_refusal(simulate("roundpipe", {"--round", "5"}), 1, "must divide --microbatches, 16");
+  expect_refusal(simulate("roundpipe", {"--forward-stages", "3"}), 1,
+                 "follow from the layer times");
+  expect_refusal(simulate("roundpipe", {"--stages", "3"}), 1, "--layer-times goes with");
+  expect_refusal(simulate("single"), 1, "single has one device, not 8");
+  expect_refusal(simulate("gpipe", {"--update", "async"}), 1, "which is roundpipe's");
+  expect_refusal({"simulate", "--schedule", "1f1b", "--stages", "2", "--microbatches", "2",
+                  "--devices", "cpu:2"},
+                 1, "--devices goes with --layer-times");
+}
+
+}  // namespace
+}  // namespace stagecoach

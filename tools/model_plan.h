@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/device_planner.h"
+#include "scheduler/network.h"
+#include "tools/rated_devices.h"
+
+namespace stagecoach {
+
+/// What a step is planned for.
+struct ModelPlanRequest {
+  MicroBatchShape shape;
+  int micro_batches = 4;
+  int rounds = 1;
+  UpdateMode update = UpdateMode::kOverlap;
+};
+
+/// A model's plan with everything that `stagecoach plan` says of it.
+struct ModelPlan {
+  StepSetup setup;
+  DevicePlan plan;
+  double plan_ms = 0;
+  StageBytes device_bytes;  ///< regions of a device that runs all stages
+  ByteCount host_state_bytes = 0;
+  ByteCount host_activation_bytes = 0;  ///< boundaries of all micro-batches between stages
+};
+
+/// Plans `network` on `rated` devices from FLOP and bytes. Resource exhausted when it does not fit.
+Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& request,
+                             const RatedDevices& rated);
+
+/// Why a step takes what it takes.
+struct PlanExplanation {
+  double update_ns = 0;         ///< all updates one after the other
+  double update_window_ns = 0;  ///< backward of the last round and the next forward, about
+  double exposed_ns = 0;        ///< of the updates
+  /// Micro-batches of a round from which the parameters of the next stage arrive in time; nothing
+  /// when activations alone fill a link.
+  std::optional<int> hidden_from_round;
+  std::optional<PlannedStages> rule;  ///< RoundPipe's own, where it fits
+};
+PlanExplanation explain_plan(const ModelPlan& plan);
+
+/// Longest sequences of the model, by what limits them.
+struct LongestSequences {
+  int64_t device = 0;     ///< single layers as stages, in the least device's memory
+  int64_t host = 0;       ///< state and boundaries between single layers in `host_bytes`
+  int64_t positions = 0;  ///< of the model
+  ByteCount host_bytes = 0;
+};
+LongestSequences longest_sequences(const Network& network, const ModelPlanRequest& request,
+                                   const RatedDevices& rated, int64_t positions);
+
+}  // namespace stagecoach

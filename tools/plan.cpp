@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+
+#include "model/gpt2.h"
+#include "model/model_source.h"
+#include "scheduler/schedules/schedule.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "tools/model_plan.h"
+#include "tools/plan_output.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int64_t kDefaultSequence = 1024;
+
+struct PlanOptions {
+  std::string model, devices, schedule = "roundpipe", profile, update = "overlap", dtype = "fp32";
+  bool explain = false, max_sequence = false;
+  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = 0;
+};
+
+Status check_options(const PlanOptions& options) {
+  if (!options.profile.empty()) {
+    return unimplemented("this version does not read machine profiles yet; leave out --profile");
+  }
+  STAGECOACH_RETURN_IF_ERROR(find_schedule(options.schedule).status());
+  if (options.schedule != "roundpipe" && options.schedule != "single") {
+    return unimplemented(
+        fmt::format("--schedule is '{}': this version plans roundpipe and single; simulate "
+                    "--layer-times cuts layers for the others",
+                    options.schedule));
+  }
+  const std::pair<const char*, int64_t> counts[] = {{"--batch", options.batch},
+                                                    {"--microbatches", options.micro_batches},
+                                                    {"--rounds", options.rounds}};
+  for (const auto& [name, value] : counts) {
+    constexpr int64_t kMost = 1'000'000;
+    if (value >= 1 && value <= kMost) continue;
+    return invalid_argument(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
+  }
+  if (options.batch % options.micro_batches != 0) {
+    return invalid_argument(fmt::format("--microbatches is {}; it must divide --batch, {}",
+                                        options.micro_batches, options.batch));
+  }
+  if (options.micro_batches % options.rounds == 0) return Status::ok();
+  return invalid_argument(fmt::format("--rounds is {}; it must divide --microbatches, {}",
+                                      options.rounds, options.micro_batches));
+}
+
+Result<int64_t> choose_sequence(const PlanOptions& options, int64_t positions) {
+  if (options.sequence == 0) return std::min(kDefaultSequence, positions);
+  if (options.sequence >= 1 && options.sequence <= positions) return options.sequence;
+  return invalid_argument(
+      fmt::format("--sequence is {}; it must be from 1 to the model's {} "
+                  "positions",
+                  options.sequence, positions));
+}
+
+Json shares_to_json(const ModelPlan& plan) {
+  Json list = Json::array();
+  for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
+    const DeviceShare& share = plan.plan.shares[index];
+    Json json = Json::object();
+    json["id"] = plan.setup.devices[index].name;
+    json["share"] = share.work;
+    json["used"] = share.used;
+    if (!share.used) json["reason"] = share.reason;
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json memory_to_json(const ModelPlan& plan) {
+  const StageBytes& bytes = plan.device_bytes;
+  Json json = Json::object();
+  json["device_bytes"] = bytes.total();
+  json["parameter_bytes"] = 2 * bytes.parameters;
+  json["gradient_bytes"] = 2 * bytes.gradients + bytes.gradient_sums;
+  json["boundary_bytes"] = 2 * (bytes.in + bytes.out);
+  json["activation_bytes"] = bytes.work;
+  json["host_state_bytes"] = plan.host_state_bytes;
+  json["host_activation_bytes"] = plan.host_activation_bytes;
+  return json;
+}
+
+Json predicted_to_json(const ModelPlan& plan, double tokens) {
+  const StepPrediction& prediction = plan.plan.planned.prediction;
+  Json json = Json::object();
+  json["step_s"] = prediction.step_ns / 1e9;
+  json["bubble"] = prediction.bubble;
+  json["bottleneck"] = prediction.bottleneck();
+  json["tokens_per_s"] = tokens / (prediction.step_ns / 1e9);
+  json["lanes"] = lanes_to_json(prediction);
+  return json;
+}
+
+Json explanation_to_json(const PlanExplanation& explanation) {
+  Json json = Json::object();
+  json["update_s"] = explanation.update_ns / 1e9;
+  json["update_window_s"] = explanation.update_window_ns / 1e9;
+  json["update_exposed_s"] = explanation.exposed_ns / 1e9;
+  json["link_hidden_from_round"] =
+      explanation.hidden_from_round ? Json(*explanation.hidden_from_round) : Json();
+  if (!explanation.rule) return json;
+  json["roundpipe_rule"] = stages_to_json(explanation.rule->slots.stages);
+  json["roundpipe_rule"]["step_s"] = explanation.rule->prediction.step_ns / 1e9;
+  json["roundpipe_rule"]["bubble"] = explanation.rule->prediction.bubble;
+  return json;
+}
+
+std::string plan_to_text(const ModelPlan& plan, double tokens) {
+  const StepPrediction& prediction = plan.plan.planned.prediction;
+  std::string text = fmt::format(
+      "{}\nlongest stage {:.4g} ms, planned in {:.1f} ms\n"
+      "step {:.6g} ms, {:.6g} tokens/s, idle share {:.4f}, bound by {}\n{}\n"
+      "memory: {} of each device for stages; host: {} state, {} activations\n",
+      stages_to_text(plan.plan.planned.slots.stages), plan.plan.planned.t_max_ns / 1e6,
+      plan.plan_ms, prediction.step_ns / 1e6, tokens / (prediction.step_ns / 1e9),
+      prediction.bubble, prediction.bottleneck(), lanes_to_text(prediction),
+      format_bytes(plan.device_bytes.total()), format_bytes(plan.host_state_bytes),
+      format_bytes(plan.host_activation_bytes));
+  for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
+    const DeviceShare& share = plan.plan.shares[index];
+    text += share.used
+                ? fmt::format("{}: {:.1f} % of the work\n", plan.setup.devices[index].name,
+                              100 * share.work)
+                : fmt::format("{}: left out: {}\n", plan.setup.devices[index].name, share.reason);
+  }
+  return text;
+}
+
+std::string explanation_to_text(const PlanExplanation& explanation) {
+  std::string text = fmt::format(
+      "updates take {:.4g} ms of host time, the last backward and the next forward about {:.4g} "
+      "ms; "
+      "{:.4g} ms of a step wait for updates\n",
+      explanation.update_ns / 1e6, explanation.update_window_ns / 1e6,
+      explanation.exposed_ns / 1e6);
+  text += explanation.hidden_from_round
+              ? fmt::format("the link is hidden from rounds of {} micro-batches of this size on\n",
+                            *explanation.hidden_from_round)
+              : "activations alone fill the link: larger rounds do not hide it\n";
+  if (!explanation.rule) return text + "RoundPipe's own rule does not fit these devices\n";
+  return text + fmt::format("RoundPipe's own rule: step {:.6g} ms, idle share {:.4f}: {}\n",
+                            explanation.rule->prediction.step_ns / 1e6,
+                            explanation.rule->prediction.bubble,
+                            stages_to_text(explanation.rule->slots.stages));
+}
+
+/// What the command says, for both kinds of reader.
+struct Answer {
+  Json json = Json::object();
+  std::string text;
+};
+
+void answer_longest(const LongestSequences& longest, Answer& answer) {
+  int64_t least = std::min({longest.device, longest.host, longest.positions});
+  Json& json = answer.json["max_sequence"];
+  json["tokens"] = least;
+  json["device"] = longest.device;
+  json["host"] = longest.host;
+  json["positions"] = longest.positions;
+  json["host_memory_bytes"] = longest.host_bytes;
+  answer.text += fmt::format(
+      "longest sequence {} tokens: device memory {}, host memory ({}) {}, the model's positions "
+      "{}\n",
+      least, longest.device, format_bytes(longest.host_bytes), longest.host, longest.positions);
+}
+
+Result<int> run(const PlanOptions& options, const CommandContext& context) {
+  STAGECOACH_RETURN_IF_ERROR(check_options(options));
+  ModelPlanRequest request;
+  STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
+  STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(options.dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t sequence,
+                              choose_sequence(options, source.config.n_positions));
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, Gpt2Head::kLoss, dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
+  if (options.schedule == "single" && rated.devices.size() != 1) {
+    return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
+  }
+  request.shape = {options.batch / options.micro_batches, sequence};
+  request.micro_batches = static_cast<int>(options.micro_batches);
+  request.rounds = static_cast<int>(options.rounds);
+  double tokens = static_cast<double>(options.batch * sequence);
+  Answer answer;
+  if (options.max_sequence) {
+    answer_longest(longest_sequences(network, request, rated, source.config.n_positions), answer);
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(ModelPlan plan, plan_model(network, request, rated));
+  Json stages = stages_to_json(plan.plan.planned.slots.stages);
+  for (const char* key : {"forward", "backward", "fused"}) answer.json[key] = stages[key];
+  answer.json["t_max_s"] = plan.plan.planned.t_max_ns / 1e9;
+  answer.json["plan_ms"] = plan.plan_ms;
+  answer.json["predicted"] = predicted_to_json(plan, tokens);
+  answer.json["memory"] = memory_to_json(plan);
+  answer.json["shares"] = shares_to_json(plan);
+  answer.text += plan_to_text(plan, tokens);
+  if (options.explain) {
+    PlanExplanation explanation = explain_plan(plan);
+    answer.json["explain"] = explanation_to_json(explanation);
+    answer.text += explanation_to_text(explanation);
+  }
+  rated.assumptions.push_back("layer times are FLOP by rate; nothing was measured");
+  for (const std::string& field : source.defaulted) {
+    rated.assumptions.push_back("config.json does not say: " + field);
+  }
+  for (const std::string& assumption : rated.assumptions) {
+    answer.json["assumptions"].push_back(assumption);
+    answer.text += fmt::format("assumed: {}\n", assumption);
+  }
+  fmt::print("{}", context.json ? answer.json.dump() + "\n" : answer.text);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command make_plan_command() {
+  auto options = std::make_shared<PlanOptions>();
+  Command command;
+  command.name = "plan";
+  command.summary = "cuts a model into stages and predicts a step";
+  command.examples = {"stagecoach plan --model gpt2-medium --devices sim:4xrtx4090 --explain",
+                      "stagecoach plan --model gpt2 --devices cpu:4[memory=512M,flops=20G] "
+                      "--max-sequence --json"};
+  command.options = {
+      {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model, true},
+      {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},
+      {"--schedule", "S", "roundpipe (default) or single", &options->schedule},
+      {"--update", "MODE", "barrier, overlap (default) or async", &options->update},
+      {"--batch", "B", "sequences of an iteration (16)", &options->batch},
+      {"--microbatches", "M", "micro-batches of an iteration (4)", &options->micro_batches},
+      {"--rounds", "R", "rounds of an iteration (1)", &options->rounds},
+      {"--sequence", "T", "tokens of a sequence (the model's positions, at most 1024)",
+       &options->sequence},
+      {"--dtype", "D", "fp32 (default), bf16 or fp16", &options->dtype},
+      {"--profile", "FILE", "a machine profile; not in this version yet", &options->profile},
+      {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
+      {"--max-sequence", "", "the longest sequence that fits each memory", &options->max_sequence}};
+  command.run = [options](const CommandContext& context) { return run(*options, context); };
+  return command;
+}
+
+}  // namespace stagecoach
