@@ -113,6 +113,7 @@ class StepSimulation {
   std::vector<double> landed_ns_;    ///< per layer: its last gradient of this iteration
   std::vector<std::vector<double>> updated_ns_;  ///< per layer, after this and the last iteration
   double host_free_ns_ = 0, compute_end_ns_ = 0;
+  double compute_start_ns_ = std::numeric_limits<double>::infinity();
   int last_device_ = -1;
   int64_t slot_ = 0;
   bool counts_ = false;
@@ -178,6 +179,7 @@ void StepSimulation::run_micro_batches(int stage, int device, double start_ns) {
     double begin = std::max(free, input);
     // The output's place is free once the micro-batch before last has come down.
     if (m >= 2 && down > 0) begin = std::max(begin, lanes.downloads[m - 2].end_ns);
+    if (m == 0) compute_start_ns_ = std::min(compute_start_ns_, begin);
     free = computed_ns_[m] = begin + time;
     arrived_ns_[m] = free;
     if (down > 0) {
@@ -289,15 +291,15 @@ StepPrediction StepSimulation::run() {
     is_first_ = iteration == 0;
     run_iteration(iteration);
     if (iteration == iterations.from) from = compute_end_ns_;
-    if (iteration == 0) prediction_.makespan_ns = compute_end_ns_;
+    if (iteration == 0) prediction_.makespan_ns = compute_end_ns_ - compute_start_ns_;
   }
   int counted = iterations.measured();
   bool isolated = iterations.from < 0;
   prediction_.step_ns = (compute_end_ns_ - from) / counted;
   if (isolated) {
     double updated = *std::max_element(updated_ns_[1].begin(), updated_ns_[1].end());
-    prediction_.step_ns = std::max(prediction_.makespan_ns, updated);
-    prediction_.update_exposed_ns = prediction_.step_ns - prediction_.makespan_ns;
+    prediction_.step_ns = std::max(compute_end_ns_, updated);
+    prediction_.update_exposed_ns = prediction_.step_ns - compute_end_ns_;
   }
   double devices = setup_.device_count();
   double compute = busy_ns_[static_cast<int>(StepLane::kCompute)] / counted;

@@ -25,7 +25,7 @@ std::string_view step_lane_name(StepLane lane);
 /// A predicted step of streamed stages.
 struct StepPrediction {
   double step_ns = 0;      ///< an iteration, updates included; in steady state unless kBarrier
-  double makespan_ns = 0;  ///< computing of the first iteration, fill and drain included
+  double makespan_ns = 0;  ///< of the first iteration: first to last computing of any device
   double bubble = 0;  ///< idle share of compute: of the makespan with kBarrier, else of the step
   double update_exposed_ns = 0;           ///< kBarrier: from the end of compute to the last update
   double busy_fraction[kStepLanes] = {};  ///< of a step; of the mean device, or of the host

@@ -1,0 +1,104 @@
+// The planner's step model against the executor itself, in virtual time.
+#include "scheduler/step_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "backends/sim/sim_backend.h"
+#include "scheduler/network_profile.h"
+#include "scheduler/schedules/roundpipe.h"
+#include "scheduler/stage_packing.h"
+#include "scheduler/stage_planner.h"
+#include "scheduler/virtual_run.h"
+#include "tests/integration/training_fixture.h"
+
+namespace stagecoach::testing {
+namespace {
+
+constexpr double kFlopPerS = 1e12;
+
+struct Case {
+  Network network;
+  MicroBatchShape shape;
+  StepSetup setup;
+};
+
+/// A small GPT-2 on cards whose links take from a tenth to as long as their arithmetic.
+Case random_case(std::mt19937_64& generator) {
+  auto pick = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(generator() % (most - least + 1));
+  };
+  Gpt2Config model;
+  model.n_layer = pick(1, 12);
+  model.n_head = 4;
+  model.n_embd = 64 * pick(1, 6);
+  model.n_inner = model.n_embd * pick(2, 5);
+  model.vocab_size = 256 * pick(1, 40);
+  model.n_positions = 256;
+  auto network = make_gpt2(model, Gpt2Head::kLoss, pick(0, 1) != 0 ? DType::kBF16 : DType::kF32);
+  EXPECT_TRUE(network.is_ok());
+  Case one{std::move(network).value(), {pick(1, 4), 32 * pick(1, 8)}, {}};
+  one.setup.devices.resize(static_cast<size_t>(pick(1, 6)));
+  one.setup.rounds = static_cast<int>(pick(1, 2));
+  one.setup.micro_batches =
+      one.setup.rounds * (one.setup.device_count() + static_cast<int>(pick(0, 6)));
+  one.setup.layers = profile_network(one.network, one.shape, {kFlopPerS, 1e18});
+  double compute = 0, bytes = 0;
+  for (LayerProfile& layer : one.setup.layers) {
+    layer.update_ns = 0;
+    compute += layer.forward_ns + layer.recompute_ns + layer.backward_ns;
+    bytes += 2 * static_cast<double>(layer.boundary_bytes + layer.parameter_bytes /
+                                                                one.setup.round_size());
+  }
+  double share = 0.1 * static_cast<double>(pick(1, 10));
+  for (PlannedDevice& device : one.setup.devices) {
+    device.up_bytes_per_ns = device.down_bytes_per_ns = bytes / (share * compute);
+  }
+  return one;
+}
+
+/// Span of compute of one pass of the executor.
+double executed_ns(const Case& one, const std::vector<Stage>& stages) {
+  SimMachineProfile profile;
+  double rate = one.setup.devices[0].up_bytes_per_ns * 1e9;
+  SimCard card{"test", "test card", 64 * kGiB, kFlopPerS, 1e18, rate, 2 * rate, "made up"};
+  profile.cards.assign(one.setup.devices.size(), card);
+  profile.host_work_bytes_per_s = 1e18;
+  profile.copy_latency_ns = profile.kernel_latency_ns = 0;
+  profile.costs = HostCosts{0, 0, 0};
+  auto machine = std::make_shared<SimMachine>(std::move(profile));
+  auto devices = open_sim_devices(machine);
+  auto host_work = make_sim_host_queue(*machine, "host");
+  Plan plan = make_roundpipe_plan(stages, one.setup.device_count(), one.setup.micro_batches,
+                                  one.setup.rounds, 0, Dispatch::kRotation);
+  VirtualRun run;
+  run.network = &one.network;
+  run.shape = one.shape;
+  run.plan = &plan;
+  run.arena_bytes = device_memory_need(one.network, stages, one.shape).total();
+  for (const auto& device : devices) run.devices.push_back(device.get());
+  run.host_work = host_work.get();
+  auto reports = run_virtually(run);
+  EXPECT_TRUE(reports.is_ok()) << reports.status().to_string();
+  return reports.is_ok() ? static_cast<double>(reports->front().span_ns) : 0;
+}
+
+TEST(SlowStepModel, AgreesWithTheExecutor) {
+  std::mt19937_64 generator(42);
+  std::vector<double> errors;
+  for (int trial = 0; trial < 200; ++trial) {
+    Case one = random_case(generator);
+    Result<PlannedStages> planned = plan_stages(one.setup);
+    ASSERT_TRUE(planned.is_ok());
+    const StepPrediction& prediction = planned->prediction;
+    double executed = executed_ns(one, planned->slots.stages);
+    errors.push_back(std::abs(prediction.makespan_ns / executed - 1));
+    printf("%d: layers %zu devices %d M %d R %d stages %zu pred %.0f exec %.0f ratio %.4f link %.2f\n", trial, one.setup.layers.size(), one.setup.device_count(), one.setup.micro_batches, one.setup.rounds, planned->slots.stages.size(), prediction.makespan_ns, executed, prediction.makespan_ns/executed, prediction.lane(StepLane::kParametersUp)+prediction.lane(StepLane::kActivationsUp));
+  }
+  std::sort(errors.begin(), errors.end());
+  printf("median %.4f p90 %.4f max %.4f\n", errors[100], errors[180], errors.back());
+}
+
+}  // namespace
+}  // namespace stagecoach::testing
