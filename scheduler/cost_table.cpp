@@ -41,15 +41,29 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
   for (const Stage& stage : stages) {
     StageLoad load;
     load.time_ns = time_ns(stage);
-    load.in_bytes = boundary(stage.first_layer);
-    if (stage.kind == ActionKind::kBackward) load.in_bytes += boundary(stage.last_layer + 1);
-    if (stage.kind != ActionKind::kForward) load.out_bytes = boundary(stage.first_layer);
+    const LayerProfile& last = layers_[stage.last_layer];
+    load.in_bytes = boundary(stage.first_layer) + last.label_bytes;
+    load.in_copies = last.label_bytes > 0 ? 2 : 1;
+    load.out_copies = 0;
+    if (stage.kind == ActionKind::kBackward) {
+      load.in_bytes += last.boundary_bytes;
+      ++load.in_copies;
+    }
+    if (stage.kind == ActionKind::kForwardBackward) {
+      load.out_bytes += last.boundary_bytes;  // the loss
+      ++load.out_copies;
+    }
+    if (stage.kind != ActionKind::kForward && stage.first_layer > 0) {
+      load.out_bytes += boundary(stage.first_layer);
+      ++load.out_copies;
+    }
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
       load.parameter_bytes += layers_[layer].parameter_bytes;
       if (stage.kind != ActionKind::kForward) {
         load.gradient_bytes += layers_[layer].gradient_bytes;
       } else if (starts[layer + 1]) {
         load.out_bytes += layers_[layer].boundary_bytes;
+        ++load.out_copies;
       }
     }
     loads.push_back(load);
@@ -73,13 +87,13 @@ void CostTable::fill_bytes(ActionKind kind) {
       workspace = std::max(
           workspace, forward ? layer.forward_workspace_bytes : layer.backward_workspace_bytes);
       StageBytes stage = sums;
-      stage.in = boundary(first);
+      stage.in = boundary(first) + layer.label_bytes;
       stage.work = 2 * largest + workspace;
       if (forward) {
         stage.out = outputs + layer.boundary_bytes;  // a backward may start behind each of them
       } else {
         // The last output is a loss, or stays away and its gradient arrives instead.
-        stage.out = boundary(first);
+        stage.out = first > 0 ? boundary(first) : 0;
         (kind == ActionKind::kBackward ? stage.in : stage.out) += layer.boundary_bytes;
         stage.work += outputs + saved;
       }

@@ -11,6 +11,7 @@ struct StageLoad {
   double time_ns = 0;             ///< a micro-batch, on a device of speed 1
   ByteCount in_bytes = 0;         ///< a micro-batch: boundary and output gradient
   ByteCount out_bytes = 0;        ///< a micro-batch: boundaries or input gradient
+  int in_copies = 1, out_copies = 1;  ///< those bytes travel in so many copies
   ByteCount parameter_bytes = 0;  ///< once
   ByteCount gradient_bytes = 0;   ///< once
 };
@@ -33,15 +34,15 @@ class CostTable {
 
   int layer_count() const { return static_cast<int>(layers_.size()); }
   const LayerProfile& layer(int index) const { return layers_[index]; }
-  /// F: forward; B: recompute and backward; FB: forward and backward.
+  /// F: forward; B: recompute, which stops early in the last layer, and backward; FB: forward and
+  /// backward.
   double time_ns(const Stage& stage) const {
     const std::vector<double>& sums = sums_of(stage.kind);
-    return sums[stage.last_layer + 1] - sums[stage.first_layer];
+    double time = sums[stage.last_layer + 1] - sums[stage.first_layer];
+    bool stops = stage.kind == ActionKind::kBackward;
+    return stops ? time - layers_[stage.last_layer].early_stop_ns : time;
   }
-  double time_ns(ActionKind kind, int layer) const {
-    const std::vector<double>& sums = sums_of(kind);
-    return sums[layer + 1] - sums[layer];
-  }
+  double time_ns(ActionKind kind, int layer) const { return time_ns(Stage{kind, layer, layer}); }
   double update_ns() const { return update_ns_; }
   /// Loads of complete stages: a boundary travels where a stage starts.
   std::vector<StageLoad> loads(const std::vector<Stage>& stages) const;
@@ -55,7 +56,7 @@ class CostTable {
  private:
   const std::vector<double>& sums_of(ActionKind kind) const;
   ByteCount boundary(int index) const {  ///< before layer `index`
-    return index == 0 ? 0 : layers_[index - 1].boundary_bytes;
+    return index == 0 ? layers_[0].input_bytes : layers_[index - 1].boundary_bytes;
   }
 
   /// F, B and FB are the first three kinds.

@@ -32,6 +32,7 @@ Status check_layer(const LayerProfile& layer, size_t index) {
   const std::pair<const char*, double> times[] = {{"forward", layer.forward_ns},
                                                   {"recompute", layer.recompute_ns},
                                                   {"backward", layer.backward_ns},
+                                                  {"early stop", layer.early_stop_ns},
                                                   {"update", layer.update_ns}};
   for (const auto& [name, time_ns] : times) {
     if (std::isfinite(time_ns) && time_ns >= 0) continue;

@@ -30,7 +30,9 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     profile.name = layer->name();
     LayerFlop flop = layer->flop(shape);
     profile.forward_ns = time_ns(flop.forward, rates);
-    profile.recompute_ns = flop.recompute > 0 ? time_ns(flop.recompute, rates) : 0;
+    profile.recompute_ns = profile.forward_ns;
+    profile.early_stop_ns = profile.forward_ns - flop.recompute / rates.flop_per_s * 1e9;
+    profile.early_stop_ns = std::clamp(profile.early_stop_ns, 0.0, profile.forward_ns);
     profile.backward_ns = time_ns(flop.backward_input + flop.backward_weight, rates);
     for (const BlockUse& use : layer->uses()) {
       add_block(network, use.block, rounds, profile);
@@ -41,12 +43,14 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     LayerMemory memory = layer->memory(shape);
     profile.boundary_bytes = Arena::padded(layer->output().size_bytes(shape));
     profile.saved_bytes = Arena::padded(memory.saved_bytes);
-    // Token ids and labels are uploaded beside the boundaries, twice like them.
-    ByteCount beside = 0;
-    if (profiles.size() == 1) beside += 2 * Arena::padded(layer->input().size_bytes(shape));
-    if (layer->needs_labels()) beside += 2 * Arena::padded(network.label.size_bytes(shape));
-    profile.forward_workspace_bytes = beside + Arena::padded(memory.forward_workspace_bytes);
-    profile.backward_workspace_bytes = beside + Arena::padded(memory.backward_workspace_bytes);
+    if (profiles.size() == 1) {
+      profile.input_bytes = Arena::padded(layer->input().size_bytes(shape));
+    }
+    if (layer->needs_labels()) {
+      profile.label_bytes = Arena::padded(network.label.size_bytes(shape));
+    }
+    profile.forward_workspace_bytes = Arena::padded(memory.forward_workspace_bytes);
+    profile.backward_workspace_bytes = Arena::padded(memory.backward_workspace_bytes);
   }
   return profiles;
 }

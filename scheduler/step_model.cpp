@@ -1,6 +1,7 @@
 #include "scheduler/step_model.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -39,33 +40,66 @@ std::string_view StepPrediction::bottleneck() const {
 
 namespace {
 
-struct Span {
-  double start_ns = 0;
-  double end_ns = 0;
+/// A copy engine: one copy at a time, in the order in which they become ready. Urgent copies are
+/// asked for as they come; bulk ones wait in order, each ready when the one before it is through.
+class CopyEngine {
+ public:
+  struct Bulk {
+    double ready_ns = 0;
+    double length_ns = 0;
+    int slot = 0;   ///< whose it is: the device's slots, counted
+    int layer = 0;  ///< what it carries
+  };
+
+  /// Runs urgent copies, one after the other, each after the bulk that was ready before it; returns
+  /// the end of the last.
+  template <typename Done>
+  double run_urgent(double ready_ns, double length_ns, int copies, Done done) {
+    urgent_end_ns_ = std::max(ready_ns, urgent_end_ns_);
+    for (int copy = 0; copy < copies && length_ns > 0; ++copy) {
+      while (!bulk_.empty() && ready_of(bulk_.front()) <= urgent_end_ns_) run_bulk(done);
+      urgent_end_ns_ = free_ns_ = std::max(free_ns_, urgent_end_ns_) + length_ns / copies;
+    }
+    return urgent_end_ns_;
+  }
+  void add_bulk(const Bulk& bulk) { bulk_.push_back(bulk); }
+  /// Runs what waits of slots up to `slot`; returns the end of the last of `slot`.
+  template <typename Done>
+  double finish_bulk(int slot, Done done) {
+    while (!bulk_.empty() && bulk_.front().slot <= slot) run_bulk(done);
+    return slot < static_cast<int>(slot_end_ns_.size()) ? slot_end_ns_[slot] : 0;
+  }
+
+ private:
+  double ready_of(const Bulk& bulk) const { return std::max(bulk.ready_ns, bulk_end_ns_); }
+  template <typename Done>
+  void run_bulk(Done done) {
+    const Bulk& bulk = bulk_.front();
+    bulk_end_ns_ = ready_of(bulk);
+    if (bulk.length_ns > 0) bulk_end_ns_ = std::max(bulk_end_ns_, free_ns_) + bulk.length_ns;
+    if (bulk.length_ns > 0) free_ns_ = bulk_end_ns_;
+    slot_end_ns_.resize(std::max(slot_end_ns_.size(), static_cast<size_t>(bulk.slot) + 1), 0);
+    slot_end_ns_[bulk.slot] = bulk_end_ns_;
+    done(bulk.layer, bulk_end_ns_);
+    bulk_.pop_front();
+  }
+
+  double free_ns_ = 0, bulk_end_ns_ = 0, urgent_end_ns_ = 0;
+  std::deque<Bulk> bulk_;
+  std::vector<double> slot_end_ns_;
 };
 
-/// End of work of `length_ns` from `start_ns` that gives way to `busy`, spans in time order.
-double end_beside(double start_ns, double length_ns, const std::vector<Span>& busy) {
-  double at = start_ns;
-  for (const Span& span : busy) {
-    if (span.end_ns <= at) continue;
-    double room = std::max(0.0, span.start_ns - at);
-    if (room >= length_ns) break;
-    length_ns -= room;
-    at = std::max(at, span.end_ns);
-  }
-  return at + length_ns;
-}
-
-/// One device's lanes.
+/// One device's lanes. Buffers come in pairs: what is there twice is free again once the use before
+/// last has ended.
 struct DeviceLanes {
-  double compute_free_ns = 0, before_that_ns = 0;  ///< ends of its last two slots
-  double up_free_ns = 0, down_free_ns = 0, parameters_free_ns = 0, gradients_free_ns = 0;
-  std::vector<Span> uploads, downloads;  ///< of activations, of its last slot
-  /// Gradients that come down once the next slot's outputs are known.
-  int pending_stage = -1;
-  double pending_from_ns = 0;
-  double gradient_places_ns[2] = {0, 0};  ///< ends of the last two gradient downloads
+  CopyEngine up, down;
+  double compute_free_ns = 0;
+  double computed_ns[2] = {0, 0};  ///< ends of its last two micro-batches, the older first
+  double sent_ns[2] = {0, 0};      ///< likewise: their outputs are on the host
+  double parameters_free_ns = 0;  ///< end of the slot before last
+  int slots = 0;                  ///< so far
+  int requested_slot = -1;        ///< the last whose parameters were asked for
+  std::vector<int> summing_slots;  ///< slots with gradients, counted as `slots`
 };
 
 /// Simulates iterations in slot order: a slot depends on earlier slots only.
@@ -88,11 +122,12 @@ class StepSimulation {
 
  private:
   void run_iteration(int iteration);
-  void run_slot(int stage, double gate_ns);
+  void run_slot(int stage, int round, int iteration);
   int device_for(int stage, double gate_ns) const;
-  double upload_parameters(int stage, int device, double gate_ns);
-  void run_micro_batches(int stage, int device, double start_ns);
-  void send_gradients(int device);
+  int next_stage_on(int device, int stage, int round) const;
+  void request_parameters(int stage, int device, int device_slot, double ready_ns);
+  void run_micro_batches(int stage, int device, int round, int iteration, double start_ns);
+  void add_gradients(int stage, int device);
   void update_layers();
   double gate_ns(int stage, int iteration) const;
   void charge(StepLane lane, double time_ns) {
@@ -145,17 +180,36 @@ int StepSimulation::device_for(int stage, double gate_ns) const {
   return best;
 }
 
-double StepSimulation::upload_parameters(int stage, int device, double gate_ns) {
-  DeviceLanes& lanes = lanes_[device];
-  double length =
-      transfer_ns(loads_[stage].parameter_bytes, setup_.devices[device].up_bytes_per_ns);
-  double start = std::max({lanes.parameters_free_ns, lanes.before_that_ns, gate_ns});
-  lanes.parameters_free_ns = length > 0 ? end_beside(start, length, lanes.uploads) : start;
-  charge(StepLane::kParametersUp, length);
-  return lanes.parameters_free_ns;
+/// The stage of the device's next slot in this iteration; -1 when it has none or that is not known.
+int StepSimulation::next_stage_on(int device, int stage, int round) const {
+  auto count = static_cast<int>(plan_.stages.size());
+  int last = count * setup_.rounds;
+  int next = round * count + stage;
+  if (plan_.dispatch == SlotDispatch::kEarliestFinish) return -1;
+  if (plan_.dispatch == SlotDispatch::kRotation) {
+    next += setup_.device_count();
+    return next < last ? next % count : -1;
+  }
+  for (++next; next < last; ++next) {
+    if (plan_.device_of_stage[next % count] == device) return next % count;
+  }
+  return -1;
 }
 
-void StepSimulation::run_micro_batches(int stage, int device, double start_ns) {
+void StepSimulation::request_parameters(int stage, int device, int device_slot, double ready_ns) {
+  const Stage& layers = plan_.stages[stage];
+  DeviceLanes& lanes = lanes_[device];
+  for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
+    double length =
+        transfer_ns(costs_.layer(layer).parameter_bytes, setup_.devices[device].up_bytes_per_ns);
+    lanes.up.add_bulk({ready_ns, length, device_slot, layer});
+    charge(StepLane::kParametersUp, length);
+  }
+  lanes.requested_slot = device_slot;
+}
+
+void StepSimulation::run_micro_batches(int stage, int device, int round, int iteration,
+                                       double start_ns) {
   DeviceLanes& lanes = lanes_[device];
   const PlannedDevice& info = setup_.devices[device];
   const StageLoad& load = loads_[stage];
@@ -163,73 +217,86 @@ void StepSimulation::run_micro_batches(int stage, int device, double start_ns) {
   double up = transfer_ns(load.in_bytes, info.up_bytes_per_ns);
   double down = transfer_ns(load.out_bytes, info.down_bytes_per_ns);
   double hop = last_device_ == device || last_device_ < 0 ? 0 : setup_.hop_ns;
-  lanes.uploads.clear();
-  lanes.downloads.clear();
-  double free = start_ns;
   auto count = static_cast<int>(arrived_ns_.size());
+  auto ignore = [](int, double) {};
+  auto land = [this](int layer, double end_ns) {
+    landed_ns_[layer] = std::max(landed_ns_[layer], end_ns);
+  };
   computed_ns_.resize(count);
+  // The next slot's parameters take the place that the slot before this one has left.
+  int next = next_stage_on(device, stage, round);
+  if (next >= 0) {
+    double ready = std::max(lanes.compute_free_ns, gate_ns(next, iteration));
+    request_parameters(next, device, lanes.slots + 1, ready);
+  }
+  // An input's place is free once the micro-batch before last has been computed.
+  auto upload = [&](int m) {
+    double place = m < 2 ? lanes.computed_ns[m] : computed_ns_[m - 2];
+    double ready = std::max(arrived_ns_[m] + hop, up > 0 ? place : 0.0);
+    arrived_ns_[m] = lanes.up.run_urgent(ready, up, load.in_copies, ignore);
+  };
+  for (int m = 0; m < std::min(2, count); ++m) upload(m);
+  double free = std::max(start_ns, lanes.up.finish_bulk(lanes.slots, ignore));
   for (int m = 0; m < count; ++m) {
-    double place = m >= 2 ? computed_ns_[m - 2] : lanes.before_that_ns;
-    double input = arrived_ns_[m] + hop;
-    if (up > 0) {
-      double begin = std::max({input, lanes.up_free_ns, place});
-      lanes.up_free_ns = input = begin + up;
-      lanes.uploads.push_back({begin, input});
-    }
-    double begin = std::max(free, input);
-    // The output's place is free once the micro-batch before last has come down.
-    if (m >= 2 && down > 0) begin = std::max(begin, lanes.downloads[m - 2].end_ns);
-    if (m == 0) compute_start_ns_ = std::min(compute_start_ns_, begin);
+    double begin = std::max({free, arrived_ns_[m], lanes.sent_ns[0]});
+    compute_start_ns_ = std::min(compute_start_ns_, begin);
     free = computed_ns_[m] = begin + time;
-    arrived_ns_[m] = free;
-    if (down > 0) {
-      double first = std::max(free, lanes.down_free_ns);
-      lanes.down_free_ns = arrived_ns_[m] = first + down;
-      lanes.downloads.push_back({first, first + down});
-    }
+    if (m + 2 < count) upload(m + 2);
+    bool is_last = m + 1 == count;
+    if (is_last && plan_.stages[stage].kind != ActionKind::kForward) add_gradients(stage, device);
+    arrived_ns_[m] = lanes.down.run_urgent(free, down, load.out_copies, land);
+    lanes.sent_ns[0] = lanes.sent_ns[1];
+    lanes.sent_ns[1] = arrived_ns_[m];
+    lanes.computed_ns[0] = lanes.computed_ns[1];
+    lanes.computed_ns[1] = free;
   }
   charge(StepLane::kCompute, time * count);
   charge(StepLane::kActivationsUp, up * count);
   charge(StepLane::kActivationsDown, down * count);
   if (counts_) prediction_.compute_ns[device] += time * count;
-  lanes.before_that_ns = lanes.compute_free_ns;
+  lanes.parameters_free_ns = lanes.compute_free_ns;
   lanes.compute_free_ns = free;
   compute_end_ns_ = std::max(compute_end_ns_, free);
 }
 
-void StepSimulation::send_gradients(int device) {
+/// Layers come down one after the other, the last first, as the last micro-batch completes them.
+void StepSimulation::add_gradients(int stage, int device) {
   DeviceLanes& lanes = lanes_[device];
-  if (lanes.pending_stage < 0) return;
-  const Stage& stage = plan_.stages[lanes.pending_stage];
-  double at = std::max(lanes.pending_from_ns, lanes.gradients_free_ns);
-  // Layers come down one after the other, the last first, as their sums become final.
-  for (int layer = stage.last_layer; layer >= stage.first_layer; --layer) {
-    double length =
-        transfer_ns(costs_.layer(layer).gradient_bytes, setup_.devices[device].down_bytes_per_ns);
-    if (length > 0) at = end_beside(at, length, lanes.downloads);
+  const Stage& layers = plan_.stages[stage];
+  double end = computed_ns_.back();
+  for (int layer = layers.last_layer; layer >= layers.first_layer; --layer) {
+    double below = 0;
+    for (int other = layers.first_layer; other < layer; ++other) {
+      below += costs_.layer(other).backward_ns;
+    }
+    double length = transfer_ns(costs_.layer(layer).gradient_bytes,
+                                setup_.devices[device].down_bytes_per_ns);
+    lanes.down.add_bulk(
+        {end - below / setup_.devices[device].speed, length, lanes.slots, layer});
     charge(StepLane::kGradientsDown, length);
-    landed_ns_[layer] = std::max(landed_ns_[layer], at);
   }
-  lanes.gradients_free_ns = at;
-  lanes.gradient_places_ns[0] = lanes.gradient_places_ns[1];
-  lanes.gradient_places_ns[1] = at;
-  lanes.pending_stage = -1;
+  lanes.summing_slots.push_back(lanes.slots);
 }
 
-void StepSimulation::run_slot(int stage, double gate_ns) {
-  int device = device_for(stage, gate_ns);
+void StepSimulation::run_slot(int stage, int round, int iteration) {
+  double gate = gate_ns(stage, iteration);
+  int device = device_for(stage, gate);
   DeviceLanes& lanes = lanes_[device];
   if (is_first_) prediction_.devices.push_back(device);
-  double start = std::max(lanes.compute_free_ns, upload_parameters(stage, device, gate_ns));
-  bool sums = plan_.stages[stage].kind != ActionKind::kForward;
-  // Two places for gradients: the one before last has come down.
-  if (sums) start = std::max(start, lanes.gradient_places_ns[0]);
-  run_micro_batches(stage, device, start);
-  send_gradients(device);
-  if (sums) {
-    lanes.pending_stage = stage;
-    lanes.pending_from_ns = lanes.compute_free_ns;
+  if (lanes.requested_slot < lanes.slots) {
+    request_parameters(stage, device, lanes.slots, std::max(lanes.parameters_free_ns, gate));
   }
+  double start = std::max(lanes.compute_free_ns, gate);
+  size_t summed = lanes.summing_slots.size();
+  if (plan_.stages[stage].kind != ActionKind::kForward && summed >= 2) {
+    // Two places for gradients: those of the slot before last have come down.
+    auto land = [this](int layer, double end_ns) {
+      landed_ns_[layer] = std::max(landed_ns_[layer], end_ns);
+    };
+    start = std::max(start, lanes.down.finish_bulk(lanes.summing_slots[summed - 2], land));
+  }
+  run_micro_batches(stage, device, round, iteration, start);
+  ++lanes.slots;
   last_device_ = device;
 }
 
@@ -273,12 +340,13 @@ void StepSimulation::run_iteration(int iteration) {
     arrived_ns_.assign(setup_.round_size(), 0);
     last_device_ = -1;
     for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage, ++slot_) {
-      run_slot(stage, gate_ns(stage, iteration));
+      run_slot(stage, round, iteration);
     }
   }
-  for (int device = 0; device < setup_.device_count(); ++device) {
-    lanes_[device].downloads.clear();
-    send_gradients(device);
+  for (DeviceLanes& lanes : lanes_) {
+    lanes.down.finish_bulk(lanes.slots, [this](int layer, double end_ns) {
+      landed_ns_[layer] = std::max(landed_ns_[layer], end_ns);
+    });
   }
   update_layers();
 }
