@@ -16,14 +16,14 @@ StepSetup model_of(int layers, int devices, double spread, bool transfers) {
     LayerProfile layer;
     layer.name = "h." + std::to_string(index);
     double scale = index == 0 ? 0.05 : index + 1 == layers ? 2 : 1;
-    scale *= 1e6 * factor(generator);
+    scale *= 1e7 * factor(generator);
     layer.forward_ns = layer.recompute_ns = scale;
     layer.backward_ns = 2 * scale;
     layer.parameter_bytes = layer.gradient_bytes = 400 << 20;
     layer.gradient_sum_bytes = 800 << 20;
     layer.boundary_bytes = 16 << 20;
     layer.saved_bytes = 100 << 20;
-    if (transfers) layer.update_ns = scale;
+    if (transfers) layer.update_ns = scale / 4;
     setup.layers.push_back(layer);
   }
   for (int device = 0; device < devices; ++device) {

@@ -19,6 +19,8 @@ struct LayerProfile {
   double backward_ns = 0;         ///< without recompute
   double update_ns = 0;           ///< the optimizer's, on the host
   ByteCount parameter_bytes = 0;  ///< compute copy, uploaded for every slot
+  /// Shares of the parameters that travel as copies of their own, as do their gradients; empty: one.
+  std::vector<double> copy_shares;
   ByteCount gradient_bytes = 0;   ///< sent home after the last micro-batch of a round
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer

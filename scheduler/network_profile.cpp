@@ -40,6 +40,10 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
       double parameters = static_cast<double>(network.blocks[use.block].element_count);
       profile.update_ns += parameters * kUpdateBytesPerParameter / rates.host_bytes_per_s * 1e9;
     }
+    for (const BlockUse& use : layer->uses()) {
+      double bytes = static_cast<double>(network.block_bytes(use.block, network.dtype));
+      profile.copy_shares.push_back(bytes / static_cast<double>(profile.parameter_bytes));
+    }
     LayerMemory memory = layer->memory(shape);
     profile.boundary_bytes = Arena::padded(layer->output().size_bytes(shape));
     profile.saved_bytes = Arena::padded(memory.saved_bytes);

@@ -143,7 +143,7 @@ double StageSearch::step_ns(const SlotPlan& plan, double worse_than_ns) {
   if (!has_transfers_ || step >= worse_than_ns * kSame) return step;
   // The full model looks at every micro-batch.
   int iterations = measured_iterations(setup_).count;
-  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations;
+  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations * 3 / 2;
   return predict_step(setup_, costs_, plan).step_ns;
 }
 

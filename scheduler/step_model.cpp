@@ -1,7 +1,6 @@
 #include "scheduler/step_model.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -57,35 +56,49 @@ class CopyEngine {
   double run_urgent(double ready_ns, double length_ns, int copies, Done done) {
     urgent_end_ns_ = std::max(ready_ns, urgent_end_ns_);
     for (int copy = 0; copy < copies && length_ns > 0; ++copy) {
-      while (!bulk_.empty() && ready_of(bulk_.front()) <= urgent_end_ns_) run_bulk(done);
+      while (has_bulk() && ready_of(bulk_[next_]) <= urgent_end_ns_) run_bulk(done);
       urgent_end_ns_ = free_ns_ = std::max(free_ns_, urgent_end_ns_) + length_ns / copies;
     }
     return urgent_end_ns_;
   }
-  void add_bulk(const Bulk& bulk) { bulk_.push_back(bulk); }
+  /// Adds bulk in copies of these shares; empty: in one.
+  void add_bulk(const Bulk& bulk, const std::vector<double>& shares) {
+    bulk_.push_back(bulk);
+    if (shares.size() < 2) return;
+    bulk_.back().length_ns *= shares.front();
+    for (size_t copy = 1; copy < shares.size(); ++copy) {
+      bulk_.push_back(bulk);
+      bulk_.back().length_ns *= shares[copy];
+    }
+  }
   /// Runs what waits of slots up to `slot`; returns the end of the last of `slot`.
   template <typename Done>
   double finish_bulk(int slot, Done done) {
-    while (!bulk_.empty() && bulk_.front().slot <= slot) run_bulk(done);
+    while (has_bulk() && bulk_[next_].slot <= slot) run_bulk(done);
     return slot < static_cast<int>(slot_end_ns_.size()) ? slot_end_ns_[slot] : 0;
   }
 
  private:
+  bool has_bulk() const { return next_ < bulk_.size(); }
   double ready_of(const Bulk& bulk) const { return std::max(bulk.ready_ns, bulk_end_ns_); }
   template <typename Done>
   void run_bulk(Done done) {
-    const Bulk& bulk = bulk_.front();
+    const Bulk& bulk = bulk_[next_++];
     bulk_end_ns_ = ready_of(bulk);
     if (bulk.length_ns > 0) bulk_end_ns_ = std::max(bulk_end_ns_, free_ns_) + bulk.length_ns;
     if (bulk.length_ns > 0) free_ns_ = bulk_end_ns_;
-    slot_end_ns_.resize(std::max(slot_end_ns_.size(), static_cast<size_t>(bulk.slot) + 1), 0);
+    if (slot_end_ns_.size() <= static_cast<size_t>(bulk.slot))
+      slot_end_ns_.resize(bulk.slot + 1, 0);
     slot_end_ns_[bulk.slot] = bulk_end_ns_;
     done(bulk.layer, bulk_end_ns_);
-    bulk_.pop_front();
+    if (has_bulk()) return;
+    bulk_.clear();
+    next_ = 0;
   }
 
   double free_ns_ = 0, bulk_end_ns_ = 0, urgent_end_ns_ = 0;
-  std::deque<Bulk> bulk_;
+  std::vector<Bulk> bulk_;  ///< from `next_` on
+  size_t next_ = 0;
   std::vector<double> slot_end_ns_;
 };
 
@@ -96,9 +109,9 @@ struct DeviceLanes {
   double compute_free_ns = 0;
   double computed_ns[2] = {0, 0};  ///< ends of its last two micro-batches, the older first
   double sent_ns[2] = {0, 0};      ///< likewise: their outputs are on the host
-  double parameters_free_ns = 0;  ///< end of the slot before last
-  int slots = 0;                  ///< so far
-  int requested_slot = -1;        ///< the last whose parameters were asked for
+  double parameters_free_ns = 0;   ///< end of the slot before last
+  int slots = 0;                   ///< so far
+  int requested_slot = -1;         ///< the last whose parameters were asked for
   std::vector<int> summing_slots;  ///< slots with gradients, counted as `slots`
 };
 
@@ -202,7 +215,7 @@ void StepSimulation::request_parameters(int stage, int device, int device_slot, 
   for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
     double length =
         transfer_ns(costs_.layer(layer).parameter_bytes, setup_.devices[device].up_bytes_per_ns);
-    lanes.up.add_bulk({ready_ns, length, device_slot, layer});
+    lanes.up.add_bulk({ready_ns, length, device_slot, layer}, costs_.layer(layer).copy_shares);
     charge(StepLane::kParametersUp, length);
   }
   lanes.requested_slot = device_slot;
@@ -264,15 +277,16 @@ void StepSimulation::add_gradients(int stage, int device) {
   DeviceLanes& lanes = lanes_[device];
   const Stage& layers = plan_.stages[stage];
   double end = computed_ns_.back();
+  double below = 0;
+  for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
+    below += costs_.layer(layer).backward_ns;
+  }
   for (int layer = layers.last_layer; layer >= layers.first_layer; --layer) {
-    double below = 0;
-    for (int other = layers.first_layer; other < layer; ++other) {
-      below += costs_.layer(other).backward_ns;
-    }
-    double length = transfer_ns(costs_.layer(layer).gradient_bytes,
-                                setup_.devices[device].down_bytes_per_ns);
-    lanes.down.add_bulk(
-        {end - below / setup_.devices[device].speed, length, lanes.slots, layer});
+    below -= costs_.layer(layer).backward_ns;
+    double length =
+        transfer_ns(costs_.layer(layer).gradient_bytes, setup_.devices[device].down_bytes_per_ns);
+    lanes.down.add_bulk({end - below / setup_.devices[device].speed, length, lanes.slots, layer},
+                        costs_.layer(layer).copy_shares);
     charge(StepLane::kGradientsDown, length);
   }
   lanes.summing_slots.push_back(lanes.slots);
