@@ -14,18 +14,19 @@ namespace stagecoach {
 struct LayerProfile {
   std::string name;
   double forward_ns = 0;
-  double recompute_ns = 0;  ///< forward again, before backward, where the stage is not fused
-  double early_stop_ns = 0;  ///< less of it in a stage's last layer, whose output nobody reads
+  double recompute_ns = 0;        ///< forward again, before backward, where the stage is not fused
+  double early_stop_ns = 0;       ///< less of it in a stage's last layer, whose output nobody reads
   double backward_ns = 0;         ///< without recompute
   double update_ns = 0;           ///< the optimizer's, on the host
   ByteCount parameter_bytes = 0;  ///< compute copy, uploaded for every slot
-  /// Shares of the parameters that travel as copies of their own, as do their gradients; empty: one.
+  /// Shares of the parameters that travel as copies of their own, as do their gradients; empty:
+  /// one.
   std::vector<double> copy_shares;
-  ByteCount gradient_bytes = 0;   ///< sent home after the last micro-batch of a round
+  ByteCount gradient_bytes = 0;      ///< sent home after the last micro-batch of a round
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer
-  ByteCount input_bytes = 0;     ///< of the first layer: what goes in
-  ByteCount label_bytes = 0;     ///< uploaded beside the input of a stage that ends here
+  ByteCount input_bytes = 0;         ///< of the first layer: what goes in
+  ByteCount label_bytes = 0;         ///< uploaded beside the input of a stage that ends here
   ByteCount saved_bytes = 0;         ///< from forward to backward
   ByteCount forward_workspace_bytes = 0;
   ByteCount backward_workspace_bytes = 0;

@@ -57,6 +57,7 @@ void expect_good(const StepSetup& setup) {
   Result<DevicePlan> plan = plan_for_devices(setup);
   ASSERT_TRUE(plan.is_ok()) << plan.status().to_string();
   EXPECT_GE(efficiency(setup, *plan), 0.9);
+  testing::Test::RecordProperty("efficiency", std::to_string(efficiency(setup, *plan)));
   EXPECT_LE(plan->planned.prediction.step_ns, fastest_alone_ns(setup) * (1 + 1e-9));
   double shares = 0;
   for (const DeviceShare& share : plan->shares) {
