@@ -127,9 +127,13 @@ Result<DevicePlan> plan_for_devices(const StepSetup& setup, const StageSearchOpt
   double with_all = std::numeric_limits<double>::infinity(), least = with_all;
   int64_t candidates = 0, visited = 0;
   Status failure;
-  for (const std::vector<int>& set : device_sets(setup.devices)) {
+  std::vector<std::vector<int>> sets = device_sets(setup.devices);
+  StageSearchOptions search = options;
+  if (search.most_slots == 0) search.most_slots = slots_within_budget(costs.layer_count());
+  search.most_slots /= static_cast<int64_t>(std::min<size_t>(sets.size(), 4));
+  for (const std::vector<int>& set : sets) {
     if (least_step_ns(setup, costs, set) >= least) continue;
-    Result<PlannedStages> planned = plan_stages(with_devices(setup, set), options);
+    Result<PlannedStages> planned = plan_stages(with_devices(setup, set), search);
     if (!planned.is_ok()) {
       if (failure.is_ok()) failure = planned.status();
       continue;

@@ -67,11 +67,9 @@ class StageSearch {
       has_transfers_ |= device.up_bytes_per_ns > 0 || device.down_bytes_per_ns > 0;
     }
     has_transfers_ |= costs_.update_ns() > 0;
-    int64_t layers = costs_.layer_count();
-    bool few = layers <= kFewLayers;
-    starts_ = few ? 24 : 4;
-    most_slots_ = options.most_slots;
-    if (most_slots_ == 0) most_slots_ = few ? 800'000 : 150 * layers * layers;
+    starts_ = costs_.layer_count() <= kFewLayers ? 24 : 4;
+    most_slots_ =
+        options.most_slots > 0 ? options.most_slots : slots_within_budget(costs_.layer_count());
   }
 
   Result<PlannedStages> run();
@@ -146,7 +144,7 @@ double StageSearch::step_ns(const SlotPlan& plan, double worse_than_ns) {
   if (!has_transfers_ || step >= worse_than_ns * kSame) return step;
   // The full model looks at every micro-batch.
   int iterations = measured_iterations(setup_).count;
-  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations * 3 / 2;
+  visited_ += static_cast<int64_t>(plan.stages.size()) * setup_.micro_batches * iterations * 2;
   return predict_step(setup_, costs_, plan).step_ns;
 }
 
@@ -476,6 +474,10 @@ Result<PlannedStages> StageSearch::run() {
 }
 
 }  // namespace
+
+int64_t slots_within_budget(int layers) {
+  return layers <= kFewLayers ? 800'000 : int64_t{150} * layers * layers;
+}
 
 bool plan_fits(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan) {
   size_t devices = setup.devices.size();

@@ -18,6 +18,9 @@ struct StageSearchOptions {
   std::function<bool(const std::vector<Stage>&)> fits;
 };
 
+/// The default of `most_slots`.
+int64_t slots_within_budget(int layers);
+
 /// Stages, where they run, and what they are predicted to take.
 struct PlannedStages {
   SlotPlan slots;
