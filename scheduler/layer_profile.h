@@ -20,8 +20,10 @@ struct LayerProfile {
   double update_ns = 0;           ///< the optimizer's, on the host
   ByteCount parameter_bytes = 0;  ///< compute copy, uploaded for every slot
   /// Shares of the parameters that travel as copies of their own, as do their gradients; empty:
-  /// one.
+  /// one. `shared_layers`: per copy the earlier layer that uploads it for both where one stage
+  /// holds both, or -1; empty: none.
   std::vector<double> copy_shares;
+  std::vector<int> shared_layers;
   ByteCount gradient_bytes = 0;      ///< sent home after the last micro-batch of a round
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer

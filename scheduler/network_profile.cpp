@@ -19,6 +19,17 @@ void add_block(const Network& network, int block, bool rounds, LayerProfile& pro
   profile.gradient_sum_bytes += Arena::padded(network.block_bytes(block, DType::kF32));
 }
 
+/// The last layer before `name` that uses `block`; -1 when there is none.
+int earlier_user(const Network& network, int block, const std::string& name) {
+  int user = -1;
+  for (size_t index = 0; network.layers[index]->name() != name; ++index) {
+    for (const BlockUse& use : network.layers[index]->uses()) {
+      if (use.block == block) user = static_cast<int>(index);
+    }
+  }
+  return user;
+}
+
 }  // namespace
 
 std::vector<LayerProfile> profile_network(const Network& network, const MicroBatchShape& shape,
@@ -43,6 +54,7 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     for (const BlockUse& use : layer->uses()) {
       double bytes = static_cast<double>(network.block_bytes(use.block, network.dtype));
       profile.copy_shares.push_back(bytes / static_cast<double>(profile.parameter_bytes));
+      profile.shared_layers.push_back(earlier_user(network, use.block, layer->name()));
     }
     LayerMemory memory = layer->memory(shape);
     profile.boundary_bytes = Arena::padded(layer->output().size_bytes(shape));

@@ -64,7 +64,7 @@ class CopyEngine {
   /// Adds bulk in copies of these shares; empty: in one.
   void add_bulk(const Bulk& bulk, const std::vector<double>& shares) {
     bulk_.push_back(bulk);
-    if (shares.size() < 2) return;
+    if (shares.empty()) return;
     bulk_.back().length_ns *= shares.front();
     for (size_t copy = 1; copy < shares.size(); ++copy) {
       bulk_.push_back(bulk);
@@ -213,10 +213,15 @@ void StepSimulation::request_parameters(int stage, int device, int device_slot, 
   const Stage& layers = plan_.stages[stage];
   DeviceLanes& lanes = lanes_[device];
   for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
-    double length =
-        transfer_ns(costs_.layer(layer).parameter_bytes, setup_.devices[device].up_bytes_per_ns);
-    lanes.up.add_bulk({ready_ns, length, device_slot, layer}, costs_.layer(layer).copy_shares);
-    charge(StepLane::kParametersUp, length);
+    const LayerProfile& profile = costs_.layer(layer);
+    double length = transfer_ns(profile.parameter_bytes, setup_.devices[device].up_bytes_per_ns);
+    std::vector<double> shares = profile.copy_shares;
+    for (size_t copy = 0; copy < profile.shared_layers.size(); ++copy) {
+      if (profile.shared_layers[copy] >= layers.first_layer) shares[copy] = 0;
+    }
+    lanes.up.add_bulk({ready_ns, length, device_slot, layer}, shares);
+    double sent = std::accumulate(shares.begin(), shares.end(), 0.0);
+    charge(StepLane::kParametersUp, shares.empty() ? length : length * sent);
   }
   lanes.requested_slot = device_slot;
 }

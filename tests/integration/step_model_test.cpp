@@ -117,8 +117,8 @@ TEST(SlowStepModel, AgreesWithTheExecutor) {
 TEST(SlowStepModel, PlansRunFasterThanThePartitionByItsLongestStage) {
   std::mt19937_64 generator(43);
   double sum = 0;
-  int compared = 0;
-  for (int trial = 0; trial < 120; ++trial) {
+  constexpr int kModels = 120;
+  for (int trial = 0; trial < kModels; ++trial) {
     Case one = random_case(generator);
     PlanRequest request;
     request.devices.resize(one.setup.devices.size());
@@ -128,16 +128,12 @@ TEST(SlowStepModel, PlansRunFasterThanThePartitionByItsLongestStage) {
     Result<PlannedRun> before = plan_run(one.network, request);
     Result<PlannedStages> planned = plan_stages(one.setup);
     ASSERT_TRUE(before.is_ok() && planned.is_ok());
-    // A block of two sites in one stage goes up once; the model charges it twice.
-    if (before->training_stages.size() == 1) continue;
-    ++compared;
     double ratio = executed(one, planned->slots.stages).total_ns /
                    executed(one, before->training_stages).total_ns;
     EXPECT_LE(ratio, 1.02) << "trial " << trial;
     sum += ratio;
   }
-  EXPECT_GE(compared, 60);
-  RecordProperty("mean_ratio", std::to_string(sum / compared));
+  RecordProperty("mean_ratio", std::to_string(sum / kModels));
 }
 
 }  // namespace
