@@ -88,6 +88,8 @@ Result<LayerProfile> read_layer(const Json& json, const std::string& where) {
   layer.backward_ns = backward * kNsPerMs;
   layer.recompute_ns = recompute * kNsPerMs;
   layer.parameter_bytes = layer.gradient_bytes = static_cast<ByteCount>(parameters);
+  // 16-bit parameters and gradients, summed in fp32.
+  layer.gradient_sum_bytes = 2 * layer.parameter_bytes;
   layer.saved_bytes = static_cast<ByteCount>(saved);
   layer.boundary_bytes = static_cast<ByteCount>(boundary);
   return layer;
