@@ -208,51 +208,77 @@ constexpr AttentionKernels kAttentionKernels[] = {STAGECOACH_ATTENTION_KERNELS(6
                                                   STAGECOACH_ATTENTION_KERNELS(128),
                                                   STAGECOACH_ATTENTION_KERNELS(256)};
 
-/// Tiles of a call's attention kernels.
-struct AttentionTiles {
-  int64_t rows;
-  int64_t threads;
-  int64_t shared_bytes;
+/// An attention kernel's launch as far as tiles decide it.
+struct AttentionLaunch {
+  AttentionShape shape;
+  int stages;
+  int shared_bytes;
 };
 
-Result<AttentionTiles> choose_tiles(const OpCall& call, const GpuArch& arch,
-                                    const AttentionKernels& kernels, bool backward) {
+/// Two stages where a block's shared memory holds them: copies then run beside the work.
+Result<AttentionLaunch> choose_tiles(const OpCall& call, const GpuArch& arch, int padded_dim,
+                                     AttentionPass pass) {
   int element = static_cast<int>(dtype_size_bytes(call.outputs[0].dtype));
-  int rows = attention_tile_rows(element, kernels.padded_dim, backward, arch.is_amd);
-  int bytes = attention_shared_bytes(element, kernels.padded_dim, rows, backward);
-  if (bytes > arch.shared_bytes) {
-    return unimplemented(fmt::format(
-        "{} with heads of {} in {} needs {} bytes of shared memory a block, this card has {}",
-        op_kind_name(call.kind), call.head_dim, dtype_name(call.outputs[0].dtype), bytes,
-        arch.shared_bytes));
-  }
-  return AttentionTiles{rows, rows / 16 * 32, bytes};
+  bool matrix_units = element == 2 && arch.runs_nvidia_code();
+  AttentionLaunch launch{attention_shape(element, padded_dim, pass, matrix_units), 2, 0};
+  auto bytes = [&] {
+    return attention_shared_bytes(launch.shape, element, padded_dim, pass, launch.stages);
+  };
+  if (bytes() > arch.shared_bytes) launch.stages = 1;
+  launch.shared_bytes = bytes();
+  if (launch.shared_bytes <= arch.shared_bytes) return launch;
+  return unimplemented(fmt::format(
+      "{} with heads of {} in {} needs {} bytes of shared memory a block, this card has {}",
+      op_kind_name(call.kind), call.head_dim, dtype_name(call.outputs[0].dtype),
+      launch.shared_bytes, arch.shared_bytes));
 }
 
-void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int64_t rows) {
+/// Begins a kernel that gives a block to each tile of its own rows, `each` times.
+void launch_attention(const OpCall& call, GpuLaunchBuilder& builder, std::string_view kernel,
+                      const AttentionLaunch& launch, int64_t each) {
+  int64_t rows = call.outputs[0].shape[0];
+  int64_t blocks =
+      rows / call.sequence * tiles_of(call.sequence, launch.shape.own_rows) * each;
+  blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max());
+  builder.launch(kernel, blocks, 1, launch.shape.threads(), launch.shared_bytes);
+}
+
+void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int stages) {
+  int64_t rows = call.outputs[0].shape[0];
   builder.integer(rows / call.sequence).integer(call.sequence).integer(call.heads);
   builder.integer(call.kv_heads).integer(call.head_dim).real(call.scale);
   add_dropout_arguments(builder, call);
+  builder.integer(stages);
 }
 
-/// Blocks of a kernel that walks over `panels` of rows times `each`.
-int64_t attention_blocks(const OpCall& call, int64_t rows, int64_t tile_rows, int64_t each) {
-  int64_t blocks = rows / call.sequence * tiles_of(call.sequence, tile_rows) * each;
-  return std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max());
-}
-
-void add_backward_pass(const OpCall& call, GpuLaunchBuilder& builder, std::string_view kernel,
-                       int64_t blocks, const AttentionTiles& tiles, ByteCount delta) {
-  builder.launch(kernel, blocks, 1, tiles.threads, tiles.shared_bytes);
-  builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
-  builder.tensor(call.inputs[3]).workspace(delta);
-  add_attention_numbers(call, builder, call.inputs[1].shape[0]);
+Status plan_attention_backward(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder,
+                               const AttentionKernels& kernels) {
+  static constexpr StorageKernels kNumbers = STAGECOACH_STORAGE_KERNELS("attention_row_numbers");
+  STAGECOACH_ASSIGN_OR_RETURN(
+      AttentionLaunch keys, choose_tiles(call, arch, kernels.padded_dim, AttentionPass::kKeys));
+  STAGECOACH_ASSIGN_OR_RETURN(AttentionLaunch queries, choose_tiles(call, arch, kernels.padded_dim,
+                                                                    AttentionPass::kQueries));
+  DType dtype = call.outputs[0].dtype;
+  int64_t rows = call.outputs[0].shape[0];
+  ByteCount numbers = builder.reserve(rows * call.heads * ByteCount{2 * sizeof(float)});
+  builder.launch_walking(kNumbers.of(dtype), tiles_of(rows * call.heads, kThreads / 16));
+  builder.workspace(numbers).tensor(call.inputs[2]).tensor(call.inputs[0]).tensor(call.inputs[3]);
+  builder.integer(rows).integer(call.heads).integer(call.head_dim).real(call.scale);
+  auto add_pass = [&](std::string_view kernel, const AttentionLaunch& launch, int64_t each) {
+    launch_attention(call, builder, kernel, launch, each);
+    builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
+    builder.workspace(numbers);
+    add_attention_numbers(call, builder, launch.stages);
+  };
+  int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels.padded_dim));
+  add_pass(kernels.keys.of(dtype), keys, call.kv_heads * slices);
+  add_pass(kernels.queries.of(dtype), queries, call.heads);
+  return Status::ok();
 }
 
 }  // namespace
 
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
-  static constexpr StorageKernels kDelta = STAGECOACH_STORAGE_KERNELS("attention_delta");
   const AttentionKernels* kernels = nullptr;
   for (const AttentionKernels& candidate : kAttentionKernels) {
     if (kernels == nullptr && call.head_dim <= candidate.padded_dim) kernels = &candidate;
@@ -261,27 +287,15 @@ Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder&
     return unimplemented(
         fmt::format("attention heads of {}, no kernel for more than 256", call.head_dim));
   }
-  bool backward = call.kind == OpKind::kAttentionBackward;
-  STAGECOACH_ASSIGN_OR_RETURN(AttentionTiles tiles, choose_tiles(call, arch, *kernels, backward));
-  DType dtype = call.outputs[0].dtype;
-  int64_t rows = call.outputs[0].shape[0];
-  if (!backward) {
-    builder.launch(kernels->forward.of(dtype), attention_blocks(call, rows, tiles.rows, call.heads),
-                   1, tiles.threads, tiles.shared_bytes);
-    builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
-    add_attention_numbers(call, builder, rows);
-    return Status::ok();
+  if (call.kind == OpKind::kAttentionBackward) {
+    return plan_attention_backward(call, arch, builder, *kernels);
   }
-  int64_t heads = rows * call.heads;
-  ByteCount delta = builder.reserve(heads * ByteCount{sizeof(float)});
-  builder.launch_walking(kDelta.of(dtype), tiles_of(heads, kThreads / 32));
-  builder.workspace(delta).tensor(call.inputs[2]).tensor(call.inputs[0]).integer(heads);
-  builder.integer(call.head_dim);
-  int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels->padded_dim));
-  add_backward_pass(call, builder, kernels->keys.of(dtype),
-                    attention_blocks(call, rows, tiles.rows, call.kv_heads * slices), tiles, delta);
-  add_backward_pass(call, builder, kernels->queries.of(dtype),
-                    attention_blocks(call, rows, tiles.rows, call.heads), tiles, delta);
+  STAGECOACH_ASSIGN_OR_RETURN(
+      AttentionLaunch launch,
+      choose_tiles(call, arch, kernels->padded_dim, AttentionPass::kForward));
+  launch_attention(call, builder, kernels->forward.of(call.outputs[0].dtype), launch, call.heads);
+  builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
+  add_attention_numbers(call, builder, launch.stages);
   return Status::ok();
 }
 

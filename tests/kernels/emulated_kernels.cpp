@@ -89,7 +89,7 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(matmul, matmul_tn),
       STAGECOACH_KERNELS(matmul, matmul_tt),
       STAGECOACH_HEAD_KERNELS(attention, attention_forward),
-      STAGECOACH_KERNELS(attention_backward, attention_delta),
+      STAGECOACH_KERNELS(attention_backward, attention_row_numbers),
       STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_keys),
       STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_queries),
       STAGECOACH_KERNEL(device_tests, fill_f32),

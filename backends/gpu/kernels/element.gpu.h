@@ -13,6 +13,15 @@ struct F16 {
   uint16_t bits;
 };
 
+template <typename A, typename B>
+struct SameType {
+  static constexpr bool value = false;
+};
+template <typename A>
+struct SameType<A, A> {
+  static constexpr bool value = true;
+};
+
 __device__ inline uint32_t bits_of(float value) {
   union {
     float f;

@@ -11,14 +11,29 @@
 constexpr int kLanes = 32;
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(STAGECOACH_EMULATED_GPU)
-#define STAGECOACH_MATRIX_UNITS 1  ///< mma.sync and ldmatrix of 16-bit types
+#define STAGECOACH_MATRIX_UNITS 1  ///< mma.sync, ldmatrix and cp.async; conversions to bf16
 #else
 #define STAGECOACH_MATRIX_UNITS 0
+#endif
+/// wgmma: products of 64 rows by four groups of lanes that read shared memory by themselves. Only
+/// code for sm_90a has it.
+#if STAGECOACH_MATRIX_UNITS && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STAGECOACH_WARPGROUP_UNITS 1
+#else
+#define STAGECOACH_WARPGROUP_UNITS 0
+#endif
+
+/// Whether kernels take the shapes made for matrix units: the same for every NVIDIA card, so that
+/// the host need not know which code the driver chose.
+#if defined(__HIP__) || defined(STAGECOACH_EMULATED_GPU)
+constexpr bool kMatrixUnitShapes = false;
+#else
+constexpr bool kMatrixUnitShapes = true;
 #endif
 
 #if !defined(STAGECOACH_EMULATED_GPU)
 /// Shared memory whose size the launch gives.
-#define STAGECOACH_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#define STAGECOACH_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 #if defined(__HIP__)
 __device__ inline float shuffle_xor(float value, int mask) {
@@ -31,6 +46,9 @@ __device__ inline int shuffle_up(int value, int distance) {
 __device__ inline void lanes_sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
   __builtin_amdgcn_wave_barrier();
+}
+__device__ inline float exp2_fast(float value) {
+  return exp2f(value);
 }
 /// Ticks of the constant clock: 10 ns on most cards, longer on the oldest.
 __device__ inline int64_t device_time_ns() {
@@ -45,6 +63,12 @@ __device__ inline int shuffle_up(int value, int distance) {
 }
 __device__ inline void lanes_sync() {
   __syncwarp();
+}
+/// Two units in the last place; results below 2^-126 are zero.
+__device__ inline float exp2_fast(float value) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
 }
 __device__ inline int64_t device_time_ns() {
   int64_t time;

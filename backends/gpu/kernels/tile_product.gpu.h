@@ -18,9 +18,10 @@ struct TileOperand {
   const T* data;
   int stride;
 
-  __device__ float at(int i, int k) const {
-    return to_float(DepthFirst ? data[i * stride + k] : data[k * stride + i]);
+  __device__ const T* piece(int i, int k) const {
+    return data + (DepthFirst ? i * stride + k : k * stride + i);
   }
+  __device__ float at(int i, int k) const { return to_float(*piece(i, k)); }
 };
 
 template <typename T>
@@ -83,15 +84,15 @@ __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const
     uint32_t a_parts[MTiles][4];
 #pragma unroll
     for (int m = 0; m < MTiles; ++m) {
-      const T* row = A::kDepthFirst ? a.data + (m * 16 + low + line) * a.stride + k + high
-                                    : a.data + (k + high + line) * a.stride + m * 16 + low;
+      const T* row = A::kDepthFirst ? a.piece(m * 16 + low + line, k + high)
+                                    : a.piece(m * 16 + low, k + high + line);
       load_matrices<!A::kDepthFirst>(a_parts[m], row);
     }
 #pragma unroll
     for (int n = 0; n < NTiles; n += 2) {
       if (n >= n_tiles) continue;
-      const T* row = B::kDepthFirst ? b.data + (n * 8 + high + line) * b.stride + k + low
-                                    : b.data + (k + low + line) * b.stride + n * 8 + high;
+      const T* row = B::kDepthFirst ? b.piece(n * 8 + high + line, k + low)
+                                    : b.piece(n * 8 + high, k + low + line);
       uint32_t b_parts[4];
       load_matrices<!B::kDepthFirst>(b_parts, row);
 #pragma unroll
