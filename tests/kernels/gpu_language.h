@@ -61,6 +61,9 @@ inline int shuffle_up(int value, int distance) {
       lane < static_cast<unsigned>(distance) ? lane : lane - static_cast<unsigned>(distance);
   return static_cast<int>(stagecoach::emulation::exchange(static_cast<uint32_t>(value), from));
 }
+inline int same_in_lanes(int value) {
+  return value;
+}
 inline float exp2_fast(float value) {
   return std::exp2(value);
 }

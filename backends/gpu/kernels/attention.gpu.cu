@@ -56,18 +56,6 @@ __device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
   }
 }
 
-/// Keys after the query get minus infinity. `distance`: from the lane's first key to its query.
-template <typename Tile>
-__device__ inline void mask(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
-#pragma unroll
-  for (int n = 0; n < Tile::kStreamTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (n * 8 + i % 2 > distance + i / 2 * 8) scores[0][n][i] = -INFINITY;
-    }
-  }
-}
-
 template <typename T>
 struct ForwardOperands {
   T* out;
@@ -79,7 +67,7 @@ struct ForwardOperands {
 struct QueryPanel {
   int64_t first_row;  ///< of its sequence
   int64_t head;
-  int64_t first_query;
+  int first_query;
 };
 
 template <typename T, typename Tile>
@@ -90,14 +78,14 @@ __device__ inline void write_results(const ForwardOperands<T>& operands,
   LanePlace place;
   for (int half = 0; half < 2; ++half) {
     softmax.sum[half] = quad_sum(softmax.sum[half]);
-    int64_t query = panel.first_query + place.row + half * 8;
-    if (place.column != 0 || query >= sizes.sequence) continue;
+    int query = panel.first_query + place.row + half * 8;
+    if (place.column != 0 || query >= sizes.length()) continue;
     operands.lse[(panel.first_row + query) * sizes.heads + panel.head] =
         softmax.maximum[half] * sizes.scale + logf(softmax.sum[half]);
   }
-  int64_t first = panel.first_query + place.group * 16;
+  int first = panel.first_query + place.group * 16;
   write_head(operands.out + (panel.first_row + first) * sizes.out_width() + panel.head * sizes.dim,
-             sizes.out_width(), sizes.sequence - first, sizes.dim, result, 1.0f / softmax.sum[0],
+             sizes.out_width(), sizes.length() - first, sizes.dim, result, 1.0f / softmax.sum[0],
              1.0f / softmax.sum[1]);
 }
 
@@ -108,37 +96,37 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
                               const Own& own, T* streamed) {
   constexpr bool kAsync = Tile::kOnWarpgroups;
   LanePlace place;
-  int depth = (sizes.dim + 15) / 16 * 16;
   int64_t width = sizes.qkv_width();
   int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
   const T* keys = operands.qkv + panel.first_row * width + sizes.key_column(kv_head);
   const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
-  int64_t seen = panel.first_query + Tile::kOwn;
-  if (seen > sizes.sequence) seen = sizes.sequence;
+  int seen = panel.first_query + Tile::kOwn;
+  if (seen > sizes.length()) seen = sizes.length();
   float result[1][Tile::kDim / 8][4] = {};
   RunningSoftmax softmax;
-  auto load = [&](int64_t tile, int stage) {
-    int64_t key = tile * Tile::kStream;
+  auto load = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
     T* to = streamed + 2 * stage * Tile::kStreamElements;
-    copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.sequence - key,
+    copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.length() - key,
                     sizes.dim);
     copy_head<Tile>(typename Tile::Streamed{to + Tile::kStreamElements}, values + key * width,
-                    width, sizes.sequence - key, sizes.dim);
+                    width, sizes.length() - key, sizes.dim);
     copies_commit();
   };
-  auto work = [&](int64_t tile, int stage) {
-    int64_t key = tile * Tile::kStream;
+  auto work = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
     if (key > panel.first_query + place.last_row) return;
     T* from = streamed + 2 * stage * Tile::kStreamElements;
     float scores[1][Tile::kStreamTiles][4];
     products_begin<kAsync>();
-    score_product<T, Tile>(scores, own, typename Tile::Streamed{from}, depth);
+    score_product<T, Tile>(scores, own, typename Tile::Streamed{from}, sizes.depth());
     products_commit<kAsync>();
     products_wait<kAsync, 0>(scores);
-    int distance = static_cast<int>(panel.first_query - key) + place.row - place.column;
-    if (key + Tile::kStream > panel.first_query + place.group * 16) mask<Tile>(scores, distance);
+    if (key + Tile::kStream > panel.first_query + place.group * 16) {
+      mask_after_queries<Tile>(scores, panel.first_query - key + place.row - place.column);
+    }
     soften<Tile>(scores, result, softmax, sizes.score_scale());
-    if (dropout.drops != 0) {
+    if (Tile::kMayDrop && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first_query + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
       drop_scores(scores,
@@ -149,7 +137,7 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
     RegisterRows<T, Tile::kStreamTiles> rows(scores);
     products_begin<kAsync>();
     result_product<T, Tile>(result, rows, typename Tile::Streamed{from + Tile::kStreamElements}, 0,
-                            depth / 8);
+                            sizes.depth() / 8);
     products_commit<kAsync>();
     products_wait<kAsync, 0>(result);
   };
@@ -168,7 +156,7 @@ __device__ inline void attend_panel(const ForwardOperands<T>& operands, const At
   copy_head<Tile>(queries,
                   operands.qkv + (panel.first_row + panel.first_query) * width +
                       panel.head * sizes.dim,
-                  width, sizes.sequence - panel.first_query, sizes.dim);
+                  width, sizes.length() - panel.first_query, sizes.dim);
   copies_commit();
 #if STAGECOACH_MATRIX_UNITS
   if constexpr (Tile::kShape.own_in_registers) {
@@ -195,20 +183,20 @@ __device__ inline void attention_forward(const ForwardOperands<T>& operands,
   for (int64_t work = blockIdx.x; work < panels * together; work += gridDim.x) {
     int64_t rest = work % together;
     QueryPanel panel{rest / sizes.heads * sizes.sequence, rest % sizes.heads,
-                     (panels - 1 - work / together) * Tile::kOwn};
+                     static_cast<int>(panels - 1 - work / together) * Tile::kOwn};
     attend_panel<T, Tile>(operands, sizes, dropout, panel, stages, shared);
   }
 }
 
-#define STAGECOACH_ATTENTION(T, NAME, DIM)                                                        \
-  using Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward>;                     \
-  extern "C" __global__ void __launch_bounds__(Tile_##NAME##_##DIM::kThreads, 1)                  \
-      attention_forward_d##DIM##_##NAME(                                                          \
+#define STAGECOACH_ATTENTION(T, NAME, DIM, DROP, MAY_DROP)                                        \
+  using DROP##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, MAY_DROP>;     \
+  extern "C" __global__ void __launch_bounds__(DROP##Tile_##NAME##_##DIM::kThreads, 1)            \
+      attention_forward_##DROP##d##DIM##_##NAME(                                                  \
           T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads,   \
           int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,             \
           uint32_t threshold, float factor, int32_t drops, int32_t stages) {                      \
     STAGECOACH_DYNAMIC_SHARED(shared);                                                            \
-    attention_forward<T, Tile_##NAME##_##DIM>(                                                    \
+    attention_forward<T, DROP##Tile_##NAME##_##DIM>(                                              \
         {out, lse, qkv}, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},        \
         AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,           \
         reinterpret_cast<T*>(shared));                                                            \

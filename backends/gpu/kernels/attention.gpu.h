@@ -15,6 +15,9 @@ struct AttentionSizes {
   int32_t dim;
   float scale;
 
+  __device__ int length() const { return static_cast<int>(sequence); }
+  __device__ int depth() const { return (dim + 15) / 16 * 16; }  ///< what products run over
+
   __device__ float score_scale() const { return scale * 1.4426950408889634f; }  ///< for exp2
   __device__ int64_t qkv_width() const { return (heads + 2 * kv_heads) * dim; }
   __device__ int64_t out_width() const { return heads * dim; }
@@ -32,8 +35,10 @@ struct AttentionDropout {
 };
 
 /// Types and dimensions of one kernel; heads are padded to Dim columns with zeros.
-template <typename T, int Dim, AttentionPass ThePass>
+/// Where the code for dropout would cost others registers, kernels without it exist besides.
+template <typename T, int Dim, AttentionPass ThePass, bool MayDrop>
 struct AttentionTile {
+  static constexpr bool kMayDrop = MayDrop;
   static constexpr bool kUnits = kMatrixUnitShapes && sizeof(T) == 2;
   static constexpr bool kOnWarpgroups = kUnits && Dim <= 128;
   static constexpr AttentionShape kShape = attention_shape(sizeof(T), Dim, ThePass, kUnits);
@@ -52,7 +57,7 @@ struct AttentionTile {
 
 /// Where a lane's numbers of 16 x 8 tiles of its group lie.
 struct LanePlace {
-  int group = static_cast<int>(threadIdx.x / kLanes);
+  int group = same_in_lanes(static_cast<int>(threadIdx.x / kLanes));
   int row = group * 16 + static_cast<int>(threadIdx.x % kLanes / 4);  ///< and the eighth after it
   int column = static_cast<int>(threadIdx.x % 4) * 2;                 ///< and the next
   /// Where the 64 rows end that skip tiles together, as wgmma wants it.
@@ -62,11 +67,11 @@ struct LanePlace {
 /// load(tile, stage), then body(tile, stage), for `count` tiles in order. With two stages a tile is
 /// loaded while the one before it is worked on.
 template <typename Load, typename Body>
-__device__ inline void stream_tiles(int64_t count, int stages, const Load& load, const Body& body) {
+__device__ inline void stream_tiles(int count, int stages, const Load& load, const Body& body) {
   __syncthreads();
   load(0, 0);
-  for (int64_t i = 0; i < count; ++i) {
-    int stage = stages == 1 ? 0 : static_cast<int>(i % 2);
+  for (int i = 0; i < count; ++i) {
+    int stage = stages == 1 ? 0 : i % 2;
     if (stages == 1 && i > 0) {
       __syncthreads();
       load(i, 0);
@@ -87,7 +92,7 @@ __device__ inline bool heads_aligned(int dim, const T* source) {
 /// Begins to copy a head's lines, `valid` of them; heads and rows are multiples of `dim` apart.
 template <typename Tile, typename T, int Lines>
 __device__ inline void copy_head(SharedTile<T, Lines> tile, const T* source, int64_t width,
-                                 int64_t valid, int dim) {
+                                 int valid, int dim) {
   copy_tile<Tile::kDim, Tile::kThreads>(tile, source, width, valid, dim,
                                         heads_aligned(dim, source));
 }
@@ -101,6 +106,18 @@ __device__ inline uint32_t kept_pair(const AttentionDropout& dropout, int64_t el
   if (place == 3) words = random_words(dropout.stream, index / 4 + 1);
   uint32_t second = word_of(words, (place + 1) % 4);
   return (first >= dropout.threshold ? 1u : 0u) | (second >= dropout.threshold ? 2u : 0u);
+}
+
+/// Keys after the query get minus infinity, where rows are queries. `distance`: from the lane's first key to its query.
+template <typename Tile>
+__device__ inline void mask_after_queries(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
+#pragma unroll
+  for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (n * 8 + i % 2 > distance + i / 2 * 8) scores[0][n][i] = -INFINITY;
+    }
+  }
 }
 
 /// scores times dropout's factors, of which `kept` has a bit for each number a lane holds.
@@ -133,11 +150,20 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
                                   const float (&sums)[1][Tiles][4], float upper, float lower) {
   int row = static_cast<int>(threadIdx.x % kLanes / 4);
   int column = static_cast<int>(threadIdx.x % 4) * 2;
+  bool wide = columns >= Tiles * 8 && width % 2 == 0 && all_aligned(out);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (row + half * 8 >= valid) continue;
     T* line = out + (row + half * 8) * width;
     float factor = half == 0 ? upper : lower;
+    if (wide) {
+#pragma unroll
+      for (int n = 0; n < Tiles; ++n) {
+        store_pair(&line[n * 8 + column], sums[0][n][2 * half] * factor,
+                   sums[0][n][2 * half + 1] * factor);
+      }
+      continue;
+    }
 #pragma unroll
     for (int n = 0; n < Tiles; ++n) {
       int c = n * 8 + column;
@@ -147,16 +173,27 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
   }
 }
 
-/// Instantiates KERNEL(T, suffix, padded dim) for all.
-#define STAGECOACH_FOR_ATTENTION(KERNEL) \
-  KERNEL(float, fp32, 64)                \
-  KERNEL(float, fp32, 128)               \
-  KERNEL(float, fp32, 256)               \
-  KERNEL(BF16, bf16, 64)                 \
-  KERNEL(BF16, bf16, 128)                \
-  KERNEL(BF16, bf16, 256)                \
-  KERNEL(F16, fp16, 64)                  \
-  KERNEL(F16, fp16, 128)                 \
-  KERNEL(F16, fp16, 256)
+/// Instantiates KERNEL(T, suffix, padded dim, infix of names, whether it may drop) for all. Matrix
+/// units have kernels that never drop, and others.
+#define STAGECOACH_FOR_ATTENTION(KERNEL)         \
+  KERNEL(float, fp32, 64, , true)                \
+  KERNEL(float, fp32, 128, , true)               \
+  KERNEL(float, fp32, 256, , true)               \
+  KERNEL(BF16, bf16, 64, , !kMatrixUnitShapes)   \
+  KERNEL(BF16, bf16, 128, , !kMatrixUnitShapes)  \
+  KERNEL(BF16, bf16, 256, , true)                \
+  KERNEL(F16, fp16, 64, , !kMatrixUnitShapes)    \
+  KERNEL(F16, fp16, 128, , !kMatrixUnitShapes)   \
+  KERNEL(F16, fp16, 256, , true)                 \
+  STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
+#if defined(__HIP__) || defined(STAGECOACH_EMULATED_GPU)
+#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
+#else
+#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL) \
+  KERNEL(BF16, bf16, 64, drop_, true)             \
+  KERNEL(BF16, bf16, 128, drop_, true)            \
+  KERNEL(F16, fp16, 64, drop_, true)              \
+  KERNEL(F16, fp16, 128, drop_, true)
+#endif
 
 }  // namespace stagecoach

@@ -25,21 +25,16 @@ struct BackwardOperands {
 struct BackwardPanel {
   int64_t first_row;  ///< of its sequence
   int64_t head;       ///< of queries, or of keys
-  int64_t first;      ///< query or key
+  int first;          ///< query or key
   int slice;          ///< first column of the gradients; keys only
 };
-
-/// Probabilities from scores, 0 where not seen.
-__device__ inline float probability(float score, float scale, float lse, bool seen) {
-  return seen ? exp2_fast(fmaf(score, scale, -lse)) : 0.0f;
-}
 
 /// Two numbers a query of streamed tiles: to shared memory, behind the tiles' stages.
 template <typename Tile>
 struct StreamedNumbers {
   float* numbers;  ///< kStream of lse, then of delta, for each stage
 
-  __device__ void load(const float* lse, const float* delta, int64_t valid, int stage) const {
+  __device__ void load(const float* lse, const float* delta, int valid, int stage) const {
     int i = static_cast<int>(threadIdx.x);
     if (i >= 2 * Tile::kStream) return;
     int row = i % Tile::kStream;
@@ -67,42 +62,57 @@ __device__ inline uint32_t kept_of_keys(const AttentionDropout& dropout, int64_t
   return kept;
 }
 
+/// Keys after the query get minus infinity. `distance`: from the lane's first query to its key.
+template <typename Tile>
+__device__ inline void mask_after_keys(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
+#pragma unroll
+  for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (n * 8 + i % 2 < distance + i / 2 * 8) scores[0][n][i] = -INFINITY;
+    }
+  }
+}
+
 /// One tile of queries against the block's keys: adds to their gradients.
 template <typename T, typename Tile>
 struct KeyStep {
   using Streamed = typename Tile::Streamed;
   static constexpr bool kAsync = Tile::kOnWarpgroups;
   typename Tile::Own k, v;
-  int depth, slice, tiles;
+  int slice;
   float k_grad[1][Tile::kSlice / 8][4] = {};
   float v_grad[1][Tile::kSlice / 8][4] = {};
 
-  /// `distance`: from the first query to the lane's first key; `masks`: it may be positive.
+  /// `distance`: from the first query to the lane's first key; `masks`: some are not seen.
   template <typename Kept>
   __device__ void add(Streamed q, Streamed out_grad, const float* lse, const float* delta,
-                      const AttentionSizes& sizes, int distance, bool masks, float factor,
-                      const Kept& kept) {
+                      const AttentionSizes& sizes, int distance, bool masks,
+                      const AttentionDropout& dropout, const Kept& kept) {
     float scores[1][Tile::kStreamTiles][4];
     float grads[1][Tile::kStreamTiles][4];
     products_begin<kAsync>();
-    score_product<T, Tile>(scores, k, q, depth);
+    score_product<T, Tile>(scores, k, q, sizes.depth());
     products_commit<kAsync>();
-    score_product<T, Tile>(grads, v, out_grad, depth);
+    score_product<T, Tile>(grads, v, out_grad, sizes.depth());
     products_commit<kAsync>();
     products_wait<kAsync, 1>(scores);
     int column = static_cast<int>(threadIdx.x % 4) * 2;
+    if (masks) mask_after_keys<Tile>(scores, distance - column);
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        int at = n * 8 + column + i % 2;
-        bool seen = !masks || distance + i / 2 * 8 <= at;
-        scores[0][n][i] = probability(scores[0][n][i], sizes.score_scale(), lse[at], seen);
+        float exponent = fmaf(scores[0][n][i], sizes.score_scale(), -lse[n * 8 + column + i % 2]);
+        scores[0][n][i] = exp2_fast(exponent);
       }
     }
     products_wait<kAsync, 0>(grads);
-    uint32_t bits = kept();
-    if (factor != 1.0f) drop_scores(grads, bits, factor);
+    uint32_t bits = 0;
+    if (Tile::kMayDrop && dropout.drops != 0) {
+      bits = kept();
+      drop_scores(grads, bits, dropout.factor);
+    }
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
@@ -111,15 +121,29 @@ struct KeyStep {
         grads[0][n][i] = scores[0][n][i] * part;
       }
     }
-    if (factor != 1.0f) drop_scores(scores, bits, factor);
+    if (Tile::kMayDrop && dropout.drops != 0) drop_scores(scores, bits, dropout.factor);
     RegisterRows<T, Tile::kStreamTiles> probabilities(scores);
     RegisterRows<T, Tile::kStreamTiles> score_grads(grads);
+    int tiles = (sizes.depth() - slice) / 8;
     products_begin<kAsync>();
     result_product<T, Tile>(v_grad, probabilities, out_grad, slice, tiles);
     result_product<T, Tile>(k_grad, score_grads, q, slice, tiles);
     products_commit<kAsync>();
     products_wait<kAsync, 0>(v_grad);
     products_wait<kAsync, 0>(k_grad);
+  }
+};
+
+/// Walks over the tiles of queries of one head after another.
+struct TilePlace {
+  int64_t head;
+  int query;
+
+  __device__ void advance(int step, int length, int first) {
+    query += step;
+    if (query < length) return;
+    query = first;
+    ++head;
   }
 };
 
@@ -132,26 +156,25 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
   T* streamed = shared + 2 * Tile::kOwnElements;
   StreamedNumbers<Tile> numbers{
       reinterpret_cast<float*>(streamed + 2 * stages * Tile::kStreamElements)};
-  int depth = (sizes.dim + 15) / 16 * 16;
-  KeyStep<T, Tile> step{{shared}, {shared + Tile::kOwnElements}, depth, panel.slice,
-                        (depth - panel.slice) / 8};
+  KeyStep<T, Tile> step{{shared}, {shared + Tile::kOwnElements}, panel.slice};
   int64_t width = sizes.qkv_width();
-  int64_t share = sizes.heads / sizes.kv_heads;
+  int share = static_cast<int>(sizes.heads / sizes.kv_heads);
   int64_t rows = sizes.sequences * sizes.sequence;
   int64_t key_row = panel.first_row + panel.first;
   // Tiles of queries from the one on that holds the first key; those of all heads that share it.
-  int64_t first_tile = panel.first / Tile::kStream;
-  int64_t tiles = (sizes.sequence + Tile::kStream - 1) / Tile::kStream - first_tile;
+  int first_query = panel.first / Tile::kStream * Tile::kStream;
+  int tiles = (sizes.length() - first_query + Tile::kStream - 1) / Tile::kStream;
+  TilePlace loaded{panel.head * share, first_query};
+  TilePlace worked = loaded;
   __syncthreads();
   copy_head<Tile>(step.k, operands.line(sizes, key_row, sizes.key_column(panel.head)), width,
-                  sizes.sequence - panel.first, sizes.dim);
+                  sizes.length() - panel.first, sizes.dim);
   copy_head<Tile>(step.v, operands.line(sizes, key_row, sizes.value_column(panel.head)), width,
-                  sizes.sequence - panel.first, sizes.dim);
-  auto load = [&](int64_t tile, int stage) {
-    int64_t head = panel.head * share + tile / tiles;
-    int64_t query = (first_tile + tile % tiles) * Tile::kStream;
-    int64_t row = panel.first_row + query;
-    int64_t valid = sizes.sequence - query;
+                  sizes.length() - panel.first, sizes.dim);
+  auto load = [&](int, int stage) {
+    int64_t head = loaded.head;
+    int64_t row = panel.first_row + loaded.query;
+    int valid = sizes.length() - loaded.query;
     T* to = streamed + 2 * stage * Tile::kStreamElements;
     copy_head<Tile>(typename Tile::Streamed{to}, operands.line(sizes, row, head * sizes.dim), width,
                     valid, sizes.dim);
@@ -161,30 +184,31 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
     numbers.load(operands.lse + head * rows + row, operands.delta + head * rows + row, valid,
                  stage);
     copies_commit();
+    loaded.advance(Tile::kStream, sizes.length(), first_query);
   };
-  auto work = [&](int64_t tile, int stage) {
-    int64_t head = panel.head * share + tile / tiles;
-    int64_t query = (first_tile + tile % tiles) * Tile::kStream;
+  auto work = [&](int, int stage) {
+    int64_t head = worked.head;
+    int query = worked.query;
+    worked.advance(Tile::kStream, sizes.length(), first_query);
     // The rows before these 64 are keys that some of the queries see.
     if (query + Tile::kStream <= panel.first + place.last_row - 63) return;
     T* from = streamed + 2 * stage * Tile::kStreamElements;
     auto kept = [&] {
-      if (dropout.drops == 0) return 0u;
       int64_t row = panel.first_row + query + place.column;
       int64_t element = (row * sizes.heads + head) * sizes.sequence + panel.first + place.row;
       return kept_of_keys<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence);
     };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
              numbers.lse(stage), numbers.delta(stage), sizes,
-             static_cast<int>(panel.first - query) + place.row,
-             query < panel.first + place.group * 16 + 15, dropout.factor, kept);
+             panel.first - query + place.row, query < panel.first + place.group * 16 + 15, dropout,
+             kept);
   };
   stream_tiles(tiles * share, stages, load, work);
-  int64_t first = panel.first + place.group * 16;
+  int first = panel.first + place.group * 16;
   T* line = operands.qkv_grad + (panel.first_row + first) * width + panel.slice;
-  write_head(line + sizes.key_column(panel.head), width, sizes.sequence - first,
+  write_head(line + sizes.key_column(panel.head), width, sizes.length() - first,
              sizes.dim - panel.slice, step.k_grad, 1.0f, 1.0f);
-  write_head(line + sizes.value_column(panel.head), width, sizes.sequence - first,
+  write_head(line + sizes.value_column(panel.head), width, sizes.length() - first,
              sizes.dim - panel.slice, step.v_grad, 1.0f, 1.0f);
 }
 
@@ -196,56 +220,55 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
                                        const Own& out_grad, T* streamed) {
   constexpr bool kAsync = Tile::kOnWarpgroups;
   LanePlace place;
-  int depth = (sizes.dim + 15) / 16 * 16;
   int64_t width = sizes.qkv_width();
   int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
   int64_t rows = sizes.sequences * sizes.sequence;
   float lse[2] = {};
   float delta[2] = {};
   for (int half = 0; half < 2; ++half) {
-    int64_t query = panel.first + place.row + half * 8;
-    if (query >= sizes.sequence) continue;
+    int query = panel.first + place.row + half * 8;
+    if (query >= sizes.length()) continue;
     lse[half] = operands.lse[panel.head * rows + panel.first_row + query];
     delta[half] = operands.delta[panel.head * rows + panel.first_row + query];
   }
   float q_grad[1][Tile::kDim / 8][4] = {};
-  auto load = [&](int64_t tile, int stage) {
-    int64_t key = tile * Tile::kStream;
+  auto load = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
     int64_t row = panel.first_row + key;
     T* to = streamed + 2 * stage * Tile::kStreamElements;
     copy_head<Tile>(typename Tile::Streamed{to},
                     operands.line(sizes, row, sizes.key_column(kv_head)), width,
-                    sizes.sequence - key, sizes.dim);
+                    sizes.length() - key, sizes.dim);
     copy_head<Tile>(typename Tile::Streamed{to + Tile::kStreamElements},
                     operands.line(sizes, row, sizes.value_column(kv_head)), width,
-                    sizes.sequence - key, sizes.dim);
+                    sizes.length() - key, sizes.dim);
     copies_commit();
   };
-  auto work = [&](int64_t tile, int stage) {
-    int64_t key = tile * Tile::kStream;
+  auto work = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
     if (key > panel.first + place.last_row) return;
     typename Tile::Streamed keys{streamed + 2 * stage * Tile::kStreamElements};
     typename Tile::Streamed values{keys.data + Tile::kStreamElements};
     float scores[1][Tile::kStreamTiles][4];
     float grads[1][Tile::kStreamTiles][4];
     products_begin<kAsync>();
-    score_product<T, Tile>(scores, q, keys, depth);
+    score_product<T, Tile>(scores, q, keys, sizes.depth());
     products_commit<kAsync>();
-    score_product<T, Tile>(grads, out_grad, values, depth);
+    score_product<T, Tile>(grads, out_grad, values, sizes.depth());
     products_commit<kAsync>();
     products_wait<kAsync, 1>(scores);
-    bool masks = key + Tile::kStream > panel.first + place.group * 16;
-    int distance = static_cast<int>(panel.first - key) + place.row - place.column;
+    if (key + Tile::kStream > panel.first + place.group * 16) {
+      mask_after_queries<Tile>(scores, panel.first - key + place.row - place.column);
+    }
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        bool seen = !masks || n * 8 + i % 2 <= distance + i / 2 * 8;
-        scores[0][n][i] = probability(scores[0][n][i], sizes.score_scale(), lse[i / 2], seen);
+        scores[0][n][i] = exp2_fast(fmaf(scores[0][n][i], sizes.score_scale(), -lse[i / 2]));
       }
     }
     products_wait<kAsync, 0>(grads);
-    if (dropout.drops != 0) {
+    if (Tile::kMayDrop && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
       drop_scores(grads,
@@ -262,16 +285,16 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
     }
     RegisterRows<T, Tile::kStreamTiles> score_grads(grads);
     products_begin<kAsync>();
-    result_product<T, Tile>(q_grad, score_grads, keys, 0, depth / 8);
+    result_product<T, Tile>(q_grad, score_grads, keys, 0, sizes.depth() / 8);
     products_commit<kAsync>();
     products_wait<kAsync, 0>(q_grad);
   };
-  int64_t seen = panel.first + Tile::kOwn;
-  if (seen > sizes.sequence) seen = sizes.sequence;
+  int seen = panel.first + Tile::kOwn;
+  if (seen > sizes.length()) seen = sizes.length();
   stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
-  int64_t first = panel.first + place.group * 16;
+  int first = panel.first + place.group * 16;
   write_head(operands.qkv_grad + (panel.first_row + first) * width + panel.head * sizes.dim, width,
-             sizes.sequence - first, sizes.dim, q_grad, 1.0f, 1.0f);
+             sizes.length() - first, sizes.dim, q_grad, 1.0f, 1.0f);
 }
 
 /// Fetches a tile of queries and gradients of results.
@@ -280,7 +303,7 @@ __device__ inline void query_panel(const BackwardOperands<T>& operands, const At
                                    const AttentionDropout& dropout, const BackwardPanel& panel,
                                    int stages, T* shared) {
   int64_t row = panel.first_row + panel.first;
-  int64_t valid = sizes.sequence - panel.first;
+  int valid = sizes.length() - panel.first;
   const T* queries = operands.line(sizes, row, panel.head * sizes.dim);
   const T* grads = operands.out_grad + row * sizes.out_width() + panel.head * sizes.dim;
   typename Tile::Own first{shared};
@@ -323,7 +346,8 @@ __device__ inline void all_key_gradients(const BackwardOperands<T>& operands,
   for (int64_t work = blockIdx.x; work < panels * together; work += gridDim.x) {
     int64_t rest = work % together / slices;
     BackwardPanel panel{rest / sizes.kv_heads * sizes.sequence, rest % sizes.kv_heads,
-                        work / together * Tile::kOwn, static_cast<int>(work % slices) * kSlice};
+                        static_cast<int>(work / together) * Tile::kOwn,
+                        static_cast<int>(work % slices) * kSlice};
     key_gradients<T, Tile>(operands, sizes, dropout, panel, stages, shared);
   }
 }
@@ -337,7 +361,7 @@ __device__ inline void all_query_gradients(const BackwardOperands<T>& operands,
   for (int64_t work = blockIdx.x; work < panels * together; work += gridDim.x) {
     int64_t rest = work % together;
     BackwardPanel panel{rest / sizes.heads * sizes.sequence, rest % sizes.heads,
-                        (panels - 1 - work / together) * Tile::kOwn, 0};
+                        static_cast<int>(panels - 1 - work / together) * Tile::kOwn, 0};
     query_panel<T, Tile>(operands, sizes, dropout, panel, stages, shared);
   }
 }
@@ -380,25 +404,24 @@ __device__ inline void row_numbers(float* results, const T* out, const T* out_gr
   }
 STAGECOACH_FOR_STORAGE(STAGECOACH_ATTENTION_NUMBERS)
 
-#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, PASS, SHAPE, BODY)                              \
-  using PASS##_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE>;                    \
-  extern "C" __global__ void __launch_bounds__(PASS##_##NAME##_##DIM::kThreads, 1)              \
-      attention_backward_##PASS##_d##DIM##_##NAME(                                              \
+#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, PASS, SHAPE, BODY)              \
+  using PASS##_##DROP##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE, MAY_DROP>;    \
+  extern "C" __global__ void __launch_bounds__(PASS##_##DROP##NAME##_##DIM::kThreads, 1)        \
+      attention_backward_##PASS##_##DROP##d##DIM##_##NAME(                                      \
           T* qkv_grad, const T* out_grad, const T* qkv, const float* numbers,                   \
           int64_t sequences, int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim,    \
           float scale, uint64_t key, uint64_t counter, uint32_t threshold, float factor,        \
           int32_t drops, int32_t stages) {                                                      \
     STAGECOACH_DYNAMIC_SHARED(shared);                                                          \
-    BODY<T, PASS##_##NAME##_##DIM>(                                                             \
+    BODY<T, PASS##_##DROP##NAME##_##DIM>(                                                       \
         {qkv_grad, out_grad, qkv, numbers, numbers + sequences * sequence * heads},             \
         AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                       \
-        AttentionDropout{RandomStream{key, counter}, threshold, drops != 0 ? factor : 1.0f,     \
-                         drops},                                                                \
-        stages, reinterpret_cast<T*>(shared));                                                  \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,         \
+        reinterpret_cast<T*>(shared));                                                          \
   }
-#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM)                              \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, keys, kKeys, all_key_gradients)        \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, queries, kQueries, all_query_gradients)
+#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM, DROP, MAY_DROP)                            \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, keys, kKeys, all_key_gradients)      \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, queries, kQueries, all_query_gradients)
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION_BACKWARD)
 

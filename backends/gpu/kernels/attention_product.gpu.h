@@ -8,21 +8,6 @@ namespace stagecoach {
 // Products of attention: own rows by streamed rows gives scores; scores, which never leave
 // registers, by streamed rows gives results. A group of lanes has 16 own rows.
 
-template <typename T>
-__device__ inline uint32_t pack_pair(float low, float high) {
-  uint32_t words;
-#if STAGECOACH_MATRIX_UNITS
-  if constexpr (SameType<T, BF16>::value) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words) : "f"(high), "f"(low));
-  }
-#else
-  words = rounded<T>(low).bits | static_cast<uint32_t>(rounded<T>(high).bits) << 16;
-#endif
-  return words;
-}
-
 /// A group's scores, rounded to T, as the left operand of a product.
 template <typename T, int Tiles>
 struct RegisterRows {

@@ -47,6 +47,10 @@ __device__ inline void lanes_sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
   __builtin_amdgcn_wave_barrier();
 }
+/// Tells the compiler that all lanes have the same.
+__device__ inline int same_in_lanes(int value) {
+  return value;
+}
 __device__ inline float exp2_fast(float value) {
   return exp2f(value);
 }
@@ -63,6 +67,9 @@ __device__ inline int shuffle_up(int value, int distance) {
 }
 __device__ inline void lanes_sync() {
   __syncwarp();
+}
+__device__ inline int same_in_lanes(int value) {
+  return __shfl_sync(0xffffffffu, value, 0);
 }
 /// Two units in the last place; results below 2^-126 are zero.
 __device__ inline float exp2_fast(float value) {

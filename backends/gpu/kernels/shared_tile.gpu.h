@@ -44,14 +44,20 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 }
 #endif
 
-/// Begins to copy 16 bytes to shared memory, zeros where not `valid`; both addresses aligned.
-__device__ inline void copy_bytes16(void* shared, const void* source, bool valid) {
+/// Begins to copy the first `bytes` of 16 to shared memory, and zeros; both addresses aligned.
+__device__ inline void copy_bytes16(void* shared, const void* source, int bytes) {
 #if STAGECOACH_MATRIX_UNITS
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
-               "l"(source), "r"(valid ? 16 : 0)
+               "l"(source), "r"(bytes)
                : "memory");
 #else
-  *static_cast<Bytes16*>(shared) = valid ? *static_cast<const Bytes16*>(source) : Bytes16{};
+  Bytes16 piece{};
+  if (bytes == 16) piece = *static_cast<const Bytes16*>(source);
+  auto* to = reinterpret_cast<unsigned char*>(&piece);
+  for (int i = 0; i < bytes && bytes < 16; ++i) {
+    to[i] = static_cast<const unsigned char*>(source)[i];
+  }
+  *static_cast<Bytes16*>(shared) = piece;
 #endif
 }
 __device__ inline void copy_float(float* shared, const float* source, bool valid) {
@@ -83,29 +89,37 @@ __device__ inline void copies_wait() {
 }
 
 /// Begins to copy Columns columns of lines that lie `width` apart, `valid` of them and `length`
-/// elements of each; the rest becomes zeros. `aligned`: lines and `length` are whole pieces.
+/// elements of each; the rest becomes zeros. `aligned`: every line starts at a whole piece.
 template <int Columns, int Threads, typename T, int Lines>
 __device__ inline void copy_tile(SharedTile<T, Lines> tile, const T* source, int64_t width,
-                                 int64_t valid, int64_t length, bool aligned) {
-  constexpr unsigned kPiece = SharedTile<T, Lines>::kPiece;
-  constexpr unsigned kPerLine = Columns / kPiece;
-  constexpr unsigned kTurns = Lines * kPerLine / Threads;
-  static_assert(kTurns * Threads == Lines * kPerLine);
+                                 int valid, int length, bool aligned) {
+  constexpr int kPiece = SharedTile<T, Lines>::kPiece;
+  constexpr int kPerLine = Columns / kPiece;
+  constexpr int kAtOnce = Threads < kPerLine ? Threads : kPerLine;  // pieces of a line
+  constexpr int kStep = Threads / kAtOnce;
+  static_assert(kPerLine % kAtOnce == 0 && Lines % kStep == 0);
+  int first = static_cast<int>(threadIdx.x) / kAtOnce;
 #pragma unroll
-  for (unsigned turn = 0; turn < kTurns; ++turn) {
-    unsigned index = turn * Threads + threadIdx.x;
-    unsigned line = index / kPerLine;
-    unsigned column = index % kPerLine * kPiece;
-    T* to = tile.at(line, column);
-    const T* from = source + line * width + column;
-    bool inside = line < valid && column < length;
+  for (int part = 0; part < kPerLine; part += kAtOnce) {
+    int column = (static_cast<int>(threadIdx.x) % kAtOnce + part) * kPiece;
+    const T* from = source + first * width + column;
     if (aligned) {
-      copy_bytes16(to, inside ? from : source, inside);
+      int left = length - column;
+      int bytes = left >= kPiece ? 16 : left * static_cast<int>(sizeof(T));
+      int most = left > 0 ? valid - first : 0;
+#pragma unroll
+      for (int line = 0; line < Lines; line += kStep, from += kStep * width) {
+        copy_bytes16(tile.at(first + line, column), from, line < most ? bytes : 0);
+      }
       continue;
     }
-#pragma unroll
-    for (unsigned k = 0; k < kPiece; ++k) {
-      to[k] = inside && column + k < length ? from[k] : T{};
+#pragma unroll 1
+    for (int line = first; line < Lines; line += kStep, from += kStep * width) {
+      T* to = tile.at(line, column);
+#pragma unroll 1
+      for (int k = 0; k < kPiece; ++k) {
+        to[k] = line < valid && column + k < length ? from[k] : T{};
+      }
     }
   }
 }
