@@ -64,6 +64,10 @@ inline int shuffle_up(int value, int distance) {
 inline int same_in_lanes(int value) {
   return value;
 }
+inline bool any_lane(bool value) {
+  for (int mask = 1; mask < 32; mask *= 2) value |= shuffle_xor(value ? 1.0f : 0.0f, mask) > 0;
+  return value;
+}
 inline float exp2_fast(float value) {
   return std::exp2(value);
 }

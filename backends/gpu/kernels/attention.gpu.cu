@@ -26,6 +26,7 @@ template <typename Tile>
 __device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
                               float (&result)[1][Tile::kDim / 8][4], RunningSoftmax& softmax,
                               float scale) {
+  float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float maximum = softmax.maximum[half];
@@ -36,8 +37,8 @@ __device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
     // The first tile has a key for every query, so the maximum is finite from then on.
     maximum = quad_max(maximum);
     float offset = maximum * scale;
-    float rescale = exp2_fast(fmaf(softmax.maximum[half], scale, -offset));
-    float sum = softmax.sum[half] * rescale;
+    rescale[half] = exp2_fast(fmaf(softmax.maximum[half], scale, -offset));
+    float sum = softmax.sum[half] * rescale[half];
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
@@ -48,11 +49,13 @@ __device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
     }
     softmax.sum[half] = sum;
     softmax.maximum[half] = maximum;
+  }
+  // After the first tiles maxima seldom grow.
+  if (!any_lane(rescale[0] != 1.0f || rescale[1] != 1.0f)) return;
 #pragma unroll
-    for (int n = 0; n < Tile::kDim / 8; ++n) {
-      result[0][n][2 * half] *= rescale;
-      result[0][n][2 * half + 1] *= rescale;
-    }
+  for (int n = 0; n < Tile::kDim / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result[0][n][i] *= rescale[i / 2];
   }
 }
 
@@ -129,10 +132,10 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
     if (Tile::kMayDrop && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first_query + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
-      drop_scores(scores,
-                  kept_of_queries<Tile::kStreamTiles>(dropout, element,
-                                                      sizes.heads * sizes.sequence),
-                  dropout.factor);
+      drop_scores(
+          scores,
+          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence),
+          dropout.factor);
     }
     RegisterRows<T, Tile::kStreamTiles> rows(scores);
     products_begin<kAsync>();
@@ -153,23 +156,23 @@ __device__ inline void attend_panel(const ForwardOperands<T>& operands, const At
   typename Tile::Own queries{shared};
   int64_t width = sizes.qkv_width();
   __syncthreads();
-  copy_head<Tile>(queries,
-                  operands.qkv + (panel.first_row + panel.first_query) * width +
-                      panel.head * sizes.dim,
-                  width, sizes.length() - panel.first_query, sizes.dim);
+  copy_head<Tile>(
+      queries,
+      operands.qkv + (panel.first_row + panel.first_query) * width + panel.head * sizes.dim, width,
+      sizes.length() - panel.first_query, sizes.dim);
   copies_commit();
+  T* streamed = shared + Tile::kOwnElements;
 #if STAGECOACH_MATRIX_UNITS
-  if constexpr (Tile::kShape.own_in_registers) {
+  if constexpr (Tile::kResident) {
     ResidentRows<T, Tile::kDim> own;
     copies_wait<0>();
     __syncthreads();
     own.load(queries, LanePlace().group);
-    attend<T, Tile>(operands, sizes, dropout, panel, stages, own, shared);
-    return;
-  }
+    attend<T, Tile>(operands, sizes, dropout, panel, stages, own, streamed);
+  } else
 #endif
-  if constexpr (!Tile::kShape.own_in_registers) {
-    attend<T, Tile>(operands, sizes, dropout, panel, stages, queries, shared + Tile::kOwnElements);
+  {
+    attend<T, Tile>(operands, sizes, dropout, panel, stages, queries, streamed);
   }
 }
 
@@ -188,18 +191,19 @@ __device__ inline void attention_forward(const ForwardOperands<T>& operands,
   }
 }
 
-#define STAGECOACH_ATTENTION(T, NAME, DIM, DROP, MAY_DROP)                                        \
-  using DROP##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, MAY_DROP>;     \
-  extern "C" __global__ void __launch_bounds__(DROP##Tile_##NAME##_##DIM::kThreads, 1)            \
-      attention_forward_##DROP##d##DIM##_##NAME(                                                  \
-          T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads,   \
-          int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,             \
-          uint32_t threshold, float factor, int32_t drops, int32_t stages) {                      \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                            \
-    attention_forward<T, DROP##Tile_##NAME##_##DIM>(                                              \
-        {out, lse, qkv}, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},        \
-        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,           \
-        reinterpret_cast<T*>(shared));                                                            \
+#define STAGECOACH_ATTENTION(T, NAME, DIM, DROP, MAY_DROP)                                      \
+  using DROP##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, MAY_DROP>;   \
+  extern "C" __global__ void __launch_bounds__(DROP##Tile_##NAME##_##DIM::kThreads,             \
+                                               DROP##Tile_##NAME##_##DIM::kBlocks)              \
+      attention_forward_##DROP##d##DIM##_##NAME(                                                \
+          T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads, \
+          int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,           \
+          uint32_t threshold, float factor, int32_t drops, int32_t stages) {                    \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                          \
+    attention_forward<T, DROP##Tile_##NAME##_##DIM>(                                            \
+        {out, lse, qkv}, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},      \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,         \
+        reinterpret_cast<T*>(shared));                                                          \
   }
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION)

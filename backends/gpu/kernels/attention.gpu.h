@@ -41,12 +41,17 @@ struct AttentionTile {
   static constexpr bool kMayDrop = MayDrop;
   static constexpr bool kUnits = kMatrixUnitShapes && sizeof(T) == 2;
   static constexpr bool kOnWarpgroups = kUnits && Dim <= 128;
+  /// Own queries as operands in registers. wgmma reads them from shared memory: it hardly costs
+  /// more, and registers are scarce.
+  static constexpr bool kResident =
+      kUnits && Dim <= 128 && ThePass != AttentionPass::kKeys && STAGECOACH_WARPGROUP_UNITS == 0;
   static constexpr AttentionShape kShape = attention_shape(sizeof(T), Dim, ThePass, kUnits);
   static constexpr AttentionPass kPass = ThePass;
   static constexpr int kDim = Dim;
   static constexpr int kOwn = kShape.own_rows;
   static constexpr int kStream = kShape.streamed_rows;
   static constexpr int kThreads = kShape.threads();
+  static constexpr int kBlocks = kUnits && Dim == 64 ? 3 : 1;  ///< at least, on a multiprocessor
   static constexpr int kStreamTiles = kStream / 8;
   static constexpr int kSlice = stagecoach::attention_slice_columns(Dim);
   static constexpr int kOwnElements = kOwn * Dim;
@@ -108,7 +113,8 @@ __device__ inline uint32_t kept_pair(const AttentionDropout& dropout, int64_t el
   return (first >= dropout.threshold ? 1u : 0u) | (second >= dropout.threshold ? 2u : 0u);
 }
 
-/// Keys after the query get minus infinity, where rows are queries. `distance`: from the lane's first key to its query.
+/// Keys after the query get minus infinity, where rows are queries. `distance`: from the lane's
+/// first key to its query.
 template <typename Tile>
 __device__ inline void mask_after_queries(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
 #pragma unroll
@@ -175,18 +181,18 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
 
 /// Instantiates KERNEL(T, suffix, padded dim, infix of names, whether it may drop) for all. Matrix
 /// units have kernels that never drop, and others.
-#define STAGECOACH_FOR_ATTENTION(KERNEL)         \
-  KERNEL(float, fp32, 64, , true)                \
-  KERNEL(float, fp32, 128, , true)               \
-  KERNEL(float, fp32, 256, , true)               \
-  KERNEL(BF16, bf16, 64, , !kMatrixUnitShapes)   \
-  KERNEL(BF16, bf16, 128, , !kMatrixUnitShapes)  \
-  KERNEL(BF16, bf16, 256, , true)                \
-  KERNEL(F16, fp16, 64, , !kMatrixUnitShapes)    \
-  KERNEL(F16, fp16, 128, , !kMatrixUnitShapes)   \
-  KERNEL(F16, fp16, 256, , true)                 \
+#define STAGECOACH_FOR_ATTENTION(KERNEL)        \
+  KERNEL(float, fp32, 64, , true)               \
+  KERNEL(float, fp32, 128, , true)              \
+  KERNEL(float, fp32, 256, , true)              \
+  KERNEL(BF16, bf16, 64, , !kMatrixUnitShapes)  \
+  KERNEL(BF16, bf16, 128, , !kMatrixUnitShapes) \
+  KERNEL(BF16, bf16, 256, , true)               \
+  KERNEL(F16, fp16, 64, , !kMatrixUnitShapes)   \
+  KERNEL(F16, fp16, 128, , !kMatrixUnitShapes)  \
+  KERNEL(F16, fp16, 256, , true)                \
   STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
-#if defined(__HIP__) || defined(STAGECOACH_EMULATED_GPU)
+#if defined(__HIP__)
 #define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
 #else
 #define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL) \

@@ -54,8 +54,7 @@ __device__ inline uint32_t kept_of_keys(const AttentionDropout& dropout, int64_t
   uint32_t kept = 0;
 #pragma unroll 1
   for (int i = 0; i < 4 * Tiles; ++i) {
-    uint64_t index =
-        static_cast<uint64_t>(element + (i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8);
+    uint64_t index = static_cast<uint64_t>(element + (i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8);
     uint32_t word = word_of(random_words(dropout.stream, index / 4), static_cast<int>(index % 4));
     kept |= (word >= dropout.threshold ? 1u : 0u) << i;
   }
@@ -199,9 +198,8 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
       return kept_of_keys<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence);
     };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
-             numbers.lse(stage), numbers.delta(stage), sizes,
-             panel.first - query + place.row, query < panel.first + place.group * 16 + 15, dropout,
-             kept);
+             numbers.lse(stage), numbers.delta(stage), sizes, panel.first - query + place.row,
+             query < panel.first + place.group * 16 + 15, dropout, kept);
   };
   stream_tiles(tiles * share, stages, load, work);
   int first = panel.first + place.group * 16;
@@ -271,10 +269,10 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
     if (Tile::kMayDrop && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
-      drop_scores(grads,
-                  kept_of_queries<Tile::kStreamTiles>(dropout, element,
-                                                      sizes.heads * sizes.sequence),
-                  dropout.factor);
+      drop_scores(
+          grads,
+          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence),
+          dropout.factor);
     }
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
@@ -306,31 +304,25 @@ __device__ inline void query_panel(const BackwardOperands<T>& operands, const At
   int valid = sizes.length() - panel.first;
   const T* queries = operands.line(sizes, row, panel.head * sizes.dim);
   const T* grads = operands.out_grad + row * sizes.out_width() + panel.head * sizes.dim;
-  typename Tile::Own first{shared};
+  typename Tile::Own own{shared};
+  typename Tile::Own own_grads{shared + Tile::kOwnElements};
+  T* streamed = shared + 2 * Tile::kOwnElements;
   __syncthreads();
-  copy_head<Tile>(first, queries, sizes.qkv_width(), valid, sizes.dim);
+  copy_head<Tile>(own, queries, sizes.qkv_width(), valid, sizes.dim);
+  copy_head<Tile>(own_grads, grads, sizes.out_width(), valid, sizes.dim);
+  copies_commit();
 #if STAGECOACH_MATRIX_UNITS
-  if constexpr (Tile::kShape.own_in_registers) {
+  if constexpr (Tile::kResident) {
     ResidentRows<T, Tile::kDim> q, out_grad;
-    copies_commit();
     copies_wait<0>();
     __syncthreads();
-    q.load(first, LanePlace().group);
-    __syncthreads();
-    copy_head<Tile>(first, grads, sizes.out_width(), valid, sizes.dim);
-    copies_commit();
-    copies_wait<0>();
-    __syncthreads();
-    out_grad.load(first, LanePlace().group);
-    query_gradients<T, Tile>(operands, sizes, dropout, panel, stages, q, out_grad, shared);
-    return;
-  }
+    q.load(own, LanePlace().group);
+    out_grad.load(own_grads, LanePlace().group);
+    query_gradients<T, Tile>(operands, sizes, dropout, panel, stages, q, out_grad, streamed);
+  } else
 #endif
-  if constexpr (!Tile::kShape.own_in_registers) {
-    typename Tile::Own second{shared + Tile::kOwnElements};
-    copy_head<Tile>(second, grads, sizes.out_width(), valid, sizes.dim);
-    query_gradients<T, Tile>(operands, sizes, dropout, panel, stages, first, second,
-                             shared + 2 * Tile::kOwnElements);
+  {
+    query_gradients<T, Tile>(operands, sizes, dropout, panel, stages, own, own_grads, streamed);
   }
 }
 
@@ -396,31 +388,32 @@ __device__ inline void row_numbers(float* results, const T* out, const T* out_gr
   }
 }
 
-#define STAGECOACH_ATTENTION_NUMBERS(T, NAME)                                                  \
-  extern "C" __global__ void attention_row_numbers_##NAME(                                     \
-      float* results, const T* out, const T* out_grad, const float* lse, int64_t rows,         \
-      int64_t heads, int64_t dim, float scale) {                                               \
-    row_numbers(results, out, out_grad, lse, rows, heads, dim, scale);                         \
+#define STAGECOACH_ATTENTION_NUMBERS(T, NAME)                                          \
+  extern "C" __global__ void attention_row_numbers_##NAME(                             \
+      float* results, const T* out, const T* out_grad, const float* lse, int64_t rows, \
+      int64_t heads, int64_t dim, float scale) {                                       \
+    row_numbers(results, out, out_grad, lse, rows, heads, dim, scale);                 \
   }
 STAGECOACH_FOR_STORAGE(STAGECOACH_ATTENTION_NUMBERS)
 
-#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, PASS, SHAPE, BODY)              \
-  using PASS##_##DROP##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE, MAY_DROP>;    \
-  extern "C" __global__ void __launch_bounds__(PASS##_##DROP##NAME##_##DIM::kThreads, 1)        \
-      attention_backward_##PASS##_##DROP##d##DIM##_##NAME(                                      \
-          T* qkv_grad, const T* out_grad, const T* qkv, const float* numbers,                   \
-          int64_t sequences, int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim,    \
-          float scale, uint64_t key, uint64_t counter, uint32_t threshold, float factor,        \
-          int32_t drops, int32_t stages) {                                                      \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                          \
-    BODY<T, PASS##_##DROP##NAME##_##DIM>(                                                       \
-        {qkv_grad, out_grad, qkv, numbers, numbers + sequences * sequence * heads},             \
-        AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                       \
-        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,         \
-        reinterpret_cast<T*>(shared));                                                          \
+#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, PASS, SHAPE, BODY)               \
+  using PASS##_##DROP##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE, MAY_DROP>;     \
+  extern "C" __global__ void __launch_bounds__(PASS##_##DROP##NAME##_##DIM::kThreads,            \
+                                               PASS##_##DROP##NAME##_##DIM::kBlocks)             \
+      attention_backward_##PASS##_##DROP##d##DIM##_##NAME(                                       \
+          T* qkv_grad, const T* out_grad, const T* qkv, const float* numbers, int64_t sequences, \
+          int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim, float scale,           \
+          uint64_t key, uint64_t counter, uint32_t threshold, float factor, int32_t drops,       \
+          int32_t stages) {                                                                      \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                           \
+    BODY<T, PASS##_##DROP##NAME##_##DIM>(                                                        \
+        {qkv_grad, out_grad, qkv, numbers, numbers + sequences * sequence * heads},              \
+        AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                        \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,          \
+        reinterpret_cast<T*>(shared));                                                           \
   }
-#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM, DROP, MAY_DROP)                            \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, keys, kKeys, all_key_gradients)      \
+#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM, DROP, MAY_DROP)                       \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, keys, kKeys, all_key_gradients) \
   STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, queries, kQueries, all_query_gradients)
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION_BACKWARD)

@@ -121,15 +121,17 @@ template <typename T, typename Tile>
 __device__ inline void score_product(float (&scores)[1][Tile::kStreamTiles][4],
                                      const typename Tile::Own& own,
                                      typename Tile::Streamed streamed, int depth) {
-  int group = static_cast<int>(threadIdx.x / kLanes);
+  int group = same_in_lanes(static_cast<int>(threadIdx.x / kLanes));
   SwizzledOperand<T, Tile::kStream, true> right{streamed};
   SwizzledOperand<T, Tile::kOwn, true> left{own, group * 16};
 #if STAGECOACH_WARPGROUP_UNITS
   if constexpr (Tile::kOnWarpgroups) {
     left.first = group / 4 * 64;
+    auto a = describe(left);
+    auto b = describe(right);
 #pragma unroll
     for (int k = 0; k < Tile::kDim; k += 16) {
-      warpgroup_multiply_add<true, true>(scores[0], describe(left, k), describe(right, k), k, T{});
+      warpgroup_multiply_add<true, true>(scores[0], a.at(k), b.at(k), k, T{});
     }
   } else
 #endif
@@ -147,9 +149,10 @@ __device__ inline void score_product(float (&scores)[1][Tile::kStreamTiles][4],
   SwizzledOperand<T, Tile::kStream, true> right{streamed};
 #if STAGECOACH_WARPGROUP_UNITS
   if constexpr (Tile::kOnWarpgroups) {
+    auto b = describe(right);
 #pragma unroll
     for (int k = 0; k < Tile::kDim; k += 16) {
-      warpgroup_multiply_add<true>(scores[0], own.words[k / 16], describe(right, k), k, T{});
+      warpgroup_multiply_add<true>(scores[0], own.words[k / 16], b.at(k), k, T{});
     }
   } else
 #endif
@@ -168,9 +171,10 @@ __device__ inline void result_product(float (&result)[1][NTiles][4],
   SwizzledOperand<T, Tile::kStream, false> right{streamed, first};
 #if STAGECOACH_WARPGROUP_UNITS
   if constexpr (Tile::kOnWarpgroups) {
+    auto b = describe(right);
 #pragma unroll
     for (int k = 0; k < Tile::kStream; k += 16) {
-      warpgroup_multiply_add<false>(result[0], scores.words[k / 16], describe(right, k), 1, T{});
+      warpgroup_multiply_add<false>(result[0], scores.words[k / 16], b.at(k), 1, T{});
     }
   } else
 #endif

@@ -8,7 +8,6 @@ enum class AttentionPass { kForward, kKeys, kQueries };
 struct AttentionShape {
   int own_rows;       ///< a block's results are for these: queries, in kKeys keys
   int streamed_rows;  ///< of the tiles that stream past
-  bool own_in_registers;
 
   constexpr int threads() const { return own_rows * 2; }
 };
@@ -17,12 +16,11 @@ struct AttentionShape {
 constexpr AttentionShape attention_shape(int element_bytes, int padded_dim, AttentionPass pass,
                                          bool matrix_units) {
   bool backward = pass != AttentionPass::kForward;
-  if (matrix_units && padded_dim == 256) return {64, 32, false};
-  if (matrix_units) return {128, 64, pass != AttentionPass::kKeys};
+  if (matrix_units) return {64, padded_dim == 256 ? 32 : 64};
   int rows = element_bytes == 2 ? 64 : 32;
   if (padded_dim == 256) rows /= 2;
   if (backward && padded_dim >= 128) rows = element_bytes == 2 ? rows / 2 : 16;
-  return {rows, rows, false};
+  return {rows, rows};
 }
 
 /// Bytes of shared memory of a block whose streamed tiles have `stages` places. Tiles come in twos:
@@ -33,10 +31,7 @@ constexpr int attention_shared_bytes(const AttentionShape& shape, int element_by
   int own = shape.own_rows * line * (pass == AttentionPass::kForward ? 1 : 2);
   int streamed = stages * shape.streamed_rows * line * 2;
   if (pass == AttentionPass::kKeys) streamed += stages * shape.streamed_rows * 2 * 4;
-  if (!shape.own_in_registers) return own + streamed;
-  // On its way to registers a tile of them passes through the others' place.
-  int passing = shape.own_rows * line;
-  return streamed > passing ? streamed : passing;
+  return own + streamed;
 }
 
 /// Columns of a key and value gradient that one block keeps in registers.

@@ -1,5 +1,5 @@
-// out = alpha * op(a) * op(b) (+ bias) (+ out). K is never split. Matrix units get tiles of 128 x
-// 256, others 128 x 128.
+// out = alpha * op(a) * op(b) (+ bias) (+ out), in tiles of 128 x 128, on matrix units 128 x 256. K
+// is never split.
 
 #include "backends/gpu/kernels/tile_product.gpu.h"
 
@@ -168,15 +168,22 @@ __device__ inline void write_four(const float4& sums, const Result& result, cons
   };
   const float four[4] = {sums.x, sums.y, sums.z, sums.w};
   wide = wide && column + 4 <= result.columns;
-  Four pack{};
-  if (wide && (result.add_to || !first)) pack = *reinterpret_cast<const Four*>(out);
+  bias = bias == nullptr ? nullptr : bias + column;
+  if (wide) {
+    Four pack{};
+    if (result.add_to || !first) pack = *reinterpret_cast<const Four*>(out);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      write_sum(&pack.values[i], four[i], result, bias == nullptr ? nullptr : bias + i, first);
+    }
+    *reinterpret_cast<Four*>(out) = pack;
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (column + i >= result.columns) continue;
-    write_sum(wide ? &pack.values[i] : out + i, four[i], result,
-              bias == nullptr ? nullptr : bias + column + i, first);
+    write_sum(out + i, four[i], result, bias == nullptr ? nullptr : bias + i, first);
   }
-  if (wide) *reinterpret_cast<Four*>(out) = pack;
 }
 #endif
 
@@ -263,9 +270,9 @@ __device__ inline void matmul(const Result& result, const T* a, int64_t a_stride
         write_four<T, T>(sums, result, bias, tile.row + row, tile.column + column, first, wide);
       }
     };
-    multiply_on_units<T, ADepthFirst, BDepthFirst>(
-        {a, a_stride, b, b_stride, depth}, tile.row, result.rows, tile.column, result.columns,
-        result.is_fp32 ? kSegment : depth, write);
+    multiply_on_units<T, ADepthFirst, BDepthFirst>({a, a_stride, b, b_stride, depth}, tile.row,
+                                                   result.rows, tile.column, result.columns,
+                                                   result.is_fp32 ? kSegment : depth, write);
   }
 #endif
   if constexpr (!kUnits) {
@@ -276,15 +283,17 @@ __device__ inline void matmul(const Result& result, const T* a, int64_t a_stride
 
 // m and k are what is left of rows and depth, of which one launch takes `most_m` and `most_k`.
 // a is [M,K] where n, [K,M] where t; b is [K,N] where n, [N,K] where t.
-#define STAGECOACH_MATMUL_FORM(T, NAME, FORM, A_DEPTH_FIRST, B_DEPTH_FIRST)                        \
-  extern "C" __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 && kMatrixUnitShapes ? 1 : 2) matmul_##FORM##_##NAME(                \
-      void* out, int64_t out_stride, const T* a, int64_t a_stride, const T* b, int64_t b_stride,   \
-      const T* bias, int64_t m, int64_t n, int64_t k, int64_t most_m, int64_t most_k, float alpha, \
-      int32_t out_is_fp32, int32_t add_to) {                                                       \
-    int64_t rows = m < most_m ? m : most_m;                                                        \
-    matmul<T, A_DEPTH_FIRST, B_DEPTH_FIRST>(                                                       \
-        Result{out, out_stride, rows, n, alpha, out_is_fp32 != 0, add_to != 0}, a, a_stride, b,    \
-        b_stride, bias, k < most_k ? k : most_k);                                                  \
+#define STAGECOACH_MATMUL_FORM(T, NAME, FORM, A_DEPTH_FIRST, B_DEPTH_FIRST)                     \
+  extern "C" __global__ void __launch_bounds__(kThreads,                                        \
+                                               kMatrixUnitShapes && sizeof(T) == 2 ? 1 : 2)     \
+      matmul_##FORM##_##NAME(void* out, int64_t out_stride, const T* a, int64_t a_stride,       \
+                             const T* b, int64_t b_stride, const T* bias, int64_t m, int64_t n, \
+                             int64_t k, int64_t most_m, int64_t most_k, float alpha,            \
+                             int32_t out_is_fp32, int32_t add_to) {                             \
+    int64_t rows = m < most_m ? m : most_m;                                                     \
+    matmul<T, A_DEPTH_FIRST, B_DEPTH_FIRST>(                                                    \
+        Result{out, out_stride, rows, n, alpha, out_is_fp32 != 0, add_to != 0}, a, a_stride, b, \
+        b_stride, bias, k < most_k ? k : most_k);                                               \
   }
 #define STAGECOACH_MATMUL(T, NAME)                  \
   STAGECOACH_MATMUL_FORM(T, NAME, nn, true, false)  \

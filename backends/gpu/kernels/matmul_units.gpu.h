@@ -30,7 +30,7 @@ struct StreamedSide {
   using Operand = SwizzledOperand<T, kLines, DepthFirst>;
   const T* data;
   int64_t stride;
-  int64_t left;   ///< rows or columns from the tile's first on
+  int64_t left;  ///< rows or columns from the tile's first on
   int64_t depth;
   bool aligned;
 
@@ -54,19 +54,19 @@ struct StreamedSide {
 #if STAGECOACH_WARPGROUP_UNITS
 constexpr bool kOnWarpgroups = true;
 constexpr int kUnitRowTiles = 1;
-constexpr int kUnitColumnTiles = 32;
+constexpr int kUnitColumnTiles = kUnitShape.columns / 8;
 #else
 constexpr bool kOnWarpgroups = false;
 constexpr int kUnitRowTiles = 4;
-constexpr int kUnitColumnTiles = 8;
+constexpr int kUnitColumnTiles = kUnitShape.columns / 4 / 8;
 #endif
 using UnitSums = float[kUnitRowTiles][kUnitColumnTiles][4];
 
-/// Where a group's sums begin: 64 x 64 of them, or 16 x 256.
+/// Where a group's sums begin: it has 16 rows, or 64 and a quarter of the columns.
 struct UnitPlace {
   int group = same_in_lanes(static_cast<int>(threadIdx.x / kLanes));
   int row = kOnWarpgroups ? group * 16 : group / 4 * 64;
-  int column = kOnWarpgroups ? 0 : group % 4 * 64;
+  int column = kOnWarpgroups ? 0 : group % 4 * (kUnitColumnTiles * 8);
 };
 
 /// sums += a * b^T over one stage.
@@ -75,11 +75,13 @@ __device__ inline void multiply_stage(UnitSums& sums, A a, B b) {
   UnitPlace place;
 #if STAGECOACH_WARPGROUP_UNITS
   a.first = place.group / 4 * 64;
+  auto left = describe(a);
+  auto right = describe(b);
   products_begin<true>();
 #pragma unroll
   for (int k = 0; k < 64; k += 16) {
-    warpgroup_multiply_add<A::kDepthFirst, B::kDepthFirst>(sums[0], describe(a, k), describe(b, k),
-                                                           1, T{});
+    warpgroup_multiply_add<A::kDepthFirst, B::kDepthFirst>(sums[0], left.at(k), right.at(k), 1,
+                                                           T{});
   }
   products_commit<true>();
 #else
@@ -150,7 +152,7 @@ __device__ inline void add_products(UnitSums& sums, const A& a, const B& b, unsi
 template <typename Write>
 __device__ inline void unload_sums(const UnitSums& sums, unsigned char* shared,
                                    const Write& write) {
-  constexpr int kTiles = kOnWarpgroups ? 16 : 8;
+  constexpr int kTiles = kOnWarpgroups ? 16 : kUnitColumnTiles;
   constexpr int kLine = kTiles * 8;
   constexpr int kStride = kLine + 4;
   constexpr int kPieces = kUnitRowTiles * kUnitColumnTiles / kTiles;
@@ -161,8 +163,8 @@ __device__ inline void unload_sums(const UnitSums& sums, unsigned char* shared,
   for (int piece = 0; piece < kPieces; ++piece) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const float(&four)[4] = kOnWarpgroups ? sums[0][piece * kTiles % kUnitColumnTiles + n]
-                                            : sums[piece % kUnitRowTiles][n];
+      constexpr int kAcross = kUnitColumnTiles / kTiles;
+      const float(&four)[4] = sums[piece / kAcross][piece % kAcross * kTiles + n];
       float* at = lines + lane / 4 * kStride + n * 8 + lane % 4 * 2;
       store_pair(at, four[0], four[1]);
       store_pair(at + 8 * kStride, four[2], four[3]);

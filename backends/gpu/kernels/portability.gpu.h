@@ -51,6 +51,10 @@ __device__ inline void lanes_sync() {
 __device__ inline int same_in_lanes(int value) {
   return value;
 }
+__device__ inline bool any_lane(bool value) {
+  for (int mask = 1; mask < kLanes; mask *= 2) value |= shuffle_xor(value ? 1.0f : 0.0f, mask) > 0;
+  return value;
+}
 __device__ inline float exp2_fast(float value) {
   return exp2f(value);
 }
@@ -70,6 +74,9 @@ __device__ inline void lanes_sync() {
 }
 __device__ inline int same_in_lanes(int value) {
   return __shfl_sync(0xffffffffu, value, 0);
+}
+__device__ inline bool any_lane(bool value) {
+  return __any_sync(0xffffffffu, value) != 0;
 }
 /// Two units in the last place; results below 2^-126 are zero.
 __device__ inline float exp2_fast(float value) {
