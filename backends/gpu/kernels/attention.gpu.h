@@ -1,8 +1,8 @@
 #pragma once
 
+#include "backends/gpu/kernels/attention_dropout.gpu.h"
 #include "backends/gpu/kernels/attention_product.gpu.h"
 #include "backends/gpu/kernels/attention_tiles.h"
-#include "backends/gpu/kernels/random.gpu.h"
 
 namespace stagecoach {
 
@@ -25,13 +25,6 @@ struct AttentionSizes {
   __device__ int64_t value_column(int64_t kv_head) const {
     return (heads + kv_heads + kv_head) * dim;
   }
-};
-
-struct AttentionDropout {
-  RandomStream stream;
-  uint32_t threshold;
-  float factor;
-  int32_t drops;  ///< 0: nothing is drawn
 };
 
 /// Types and dimensions of one kernel; heads are padded to Dim columns with zeros.
@@ -102,17 +95,6 @@ __device__ inline void copy_head(SharedTile<T, Lines> tile, const T* source, int
                                         heads_aligned(dim, source));
 }
 
-/// Bit 0: probability number `element` is kept; bit 1: the next.
-__device__ inline uint32_t kept_pair(const AttentionDropout& dropout, int64_t element) {
-  uint64_t index = static_cast<uint64_t>(element);
-  RandomWords words = random_words(dropout.stream, index / 4);
-  int place = static_cast<int>(index % 4);
-  uint32_t first = word_of(words, place);
-  if (place == 3) words = random_words(dropout.stream, index / 4 + 1);
-  uint32_t second = word_of(words, (place + 1) % 4);
-  return (first >= dropout.threshold ? 1u : 0u) | (second >= dropout.threshold ? 2u : 0u);
-}
-
 /// Keys after the query get minus infinity, where rows are queries. `distance`: from the lane's
 /// first key to its query.
 template <typename Tile>
@@ -124,30 +106,6 @@ __device__ inline void mask_after_queries(float (&scores)[1][Tile::kStreamTiles]
       if (n * 8 + i % 2 > distance + i / 2 * 8) scores[0][n][i] = -INFINITY;
     }
   }
-}
-
-/// scores times dropout's factors, of which `kept` has a bit for each number a lane holds.
-template <int Tiles>
-__device__ inline void drop_scores(float (&scores)[1][Tiles][4], uint32_t kept, float factor) {
-#pragma unroll
-  for (int n = 0; n < Tiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[0][n][i] *= (kept >> (n * 4 + i) & 1u) != 0 ? factor : 0.0f;
-  }
-}
-
-/// The bits where a lane's rows are queries. `element` is the number of its first probability,
-/// `stride` the distance between queries.
-template <int Tiles>
-__device__ inline uint32_t kept_of_queries(const AttentionDropout& dropout, int64_t element,
-                                           int64_t stride) {
-  uint32_t kept = 0;
-#pragma unroll 1
-  for (int pair = 0; pair < 2 * Tiles; ++pair) {
-    int64_t first = element + pair % 2 * 8 * stride + pair / 2 * 8;
-    kept |= kept_pair(dropout, first) << pair * 2;
-  }
-  return kept;
 }
 
 /// Writes a group's 16 lines of results, `valid` of them, `columns` wide, times a factor a row.

@@ -46,21 +46,6 @@ struct StreamedNumbers {
   __device__ const float* delta(int stage) const { return lse(stage) + Tile::kStream; }
 };
 
-/// The bits of kept probabilities where a lane's rows are keys. `element` is the number of the
-/// first, `stride` the distance between queries.
-template <int Tiles>
-__device__ inline uint32_t kept_of_keys(const AttentionDropout& dropout, int64_t element,
-                                        int64_t stride) {
-  uint32_t kept = 0;
-#pragma unroll 1
-  for (int i = 0; i < 4 * Tiles; ++i) {
-    uint64_t index = static_cast<uint64_t>(element + (i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8);
-    uint32_t word = word_of(random_words(dropout.stream, index / 4), static_cast<int>(index % 4));
-    kept |= (word >= dropout.threshold ? 1u : 0u) << i;
-  }
-  return kept;
-}
-
 /// Keys after the query get minus infinity. `distance`: from the lane's first query to its key.
 template <typename Tile>
 __device__ inline void mask_after_keys(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
@@ -210,26 +195,78 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
              sizes.dim - panel.slice, step.v_grad, 1.0f, 1.0f);
 }
 
+/// One tile of keys and values against the block's queries: adds to their gradients.
+template <typename T, typename Tile, typename Own>
+struct QueryStep {
+  using Streamed = typename Tile::Streamed;
+  static constexpr bool kAsync = Tile::kOnWarpgroups;
+  const Own& q;
+  const Own& out_grad;
+  float lse[2] = {};  ///< of the lane's two rows
+  float delta[2] = {};
+  float q_grad[1][Tile::kDim / 8][4] = {};
+
+  __device__ QueryStep(const Own& queries, const Own& grads) : q(queries), out_grad(grads) {}
+
+  __device__ void load_numbers(const BackwardOperands<T>& operands, const AttentionSizes& sizes,
+                               const BackwardPanel& panel) {
+    int64_t first = panel.head * sizes.sequences * sizes.sequence + panel.first_row;
+    for (int half = 0; half < 2; ++half) {
+      int query = panel.first + LanePlace().row + half * 8;
+      if (query >= sizes.length()) continue;
+      lse[half] = operands.lse[first + query];
+      delta[half] = operands.delta[first + query];
+    }
+  }
+
+  /// `distance`: from the lane's first key to its query; `masks`: some keys are not seen.
+  template <typename Kept>
+  __device__ void add(Streamed keys, Streamed values, const AttentionSizes& sizes, int distance,
+                      bool masks, const AttentionDropout& dropout, const Kept& kept) {
+    float scores[1][Tile::kStreamTiles][4];
+    float grads[1][Tile::kStreamTiles][4];
+    products_begin<kAsync>();
+    score_product<T, Tile>(scores, q, keys, sizes.depth());
+    products_commit<kAsync>();
+    score_product<T, Tile>(grads, out_grad, values, sizes.depth());
+    products_commit<kAsync>();
+    products_wait<kAsync, 1>(scores);
+    if (masks) mask_after_queries<Tile>(scores, distance);
+#pragma unroll
+    for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[0][n][i] = exp2_fast(fmaf(scores[0][n][i], sizes.score_scale(), -lse[i / 2]));
+      }
+    }
+    products_wait<kAsync, 0>(grads);
+    if (Tile::kMayDrop && dropout.drops != 0) drop_scores(grads, kept(), dropout.factor);
+#pragma unroll
+    for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        grads[0][n][i] = scores[0][n][i] * fmaf(grads[0][n][i], sizes.scale, -delta[i / 2]);
+      }
+    }
+    RegisterRows<T, Tile::kStreamTiles> score_grads(grads);
+    products_begin<kAsync>();
+    result_product<T, Tile>(q_grad, score_grads, keys, 0, sizes.depth() / 8);
+    products_commit<kAsync>();
+    products_wait<kAsync, 0>(q_grad);
+  }
+};
+
 /// Keys and values past the queries, which `q` and `out_grad` hold.
 template <typename T, typename Tile, typename Own>
 __device__ inline void query_gradients(const BackwardOperands<T>& operands,
                                        const AttentionSizes& sizes, const AttentionDropout& dropout,
                                        const BackwardPanel& panel, int stages, const Own& q,
                                        const Own& out_grad, T* streamed) {
-  constexpr bool kAsync = Tile::kOnWarpgroups;
   LanePlace place;
   int64_t width = sizes.qkv_width();
   int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
-  int64_t rows = sizes.sequences * sizes.sequence;
-  float lse[2] = {};
-  float delta[2] = {};
-  for (int half = 0; half < 2; ++half) {
-    int query = panel.first + place.row + half * 8;
-    if (query >= sizes.length()) continue;
-    lse[half] = operands.lse[panel.head * rows + panel.first_row + query];
-    delta[half] = operands.delta[panel.head * rows + panel.first_row + query];
-  }
-  float q_grad[1][Tile::kDim / 8][4] = {};
+  QueryStep<T, Tile, Own> step(q, out_grad);
+  step.load_numbers(operands, sizes, panel);
   auto load = [&](int tile, int stage) {
     int key = tile * Tile::kStream;
     int64_t row = panel.first_row + key;
@@ -245,54 +282,22 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
   auto work = [&](int tile, int stage) {
     int key = tile * Tile::kStream;
     if (key > panel.first + place.last_row) return;
-    typename Tile::Streamed keys{streamed + 2 * stage * Tile::kStreamElements};
-    typename Tile::Streamed values{keys.data + Tile::kStreamElements};
-    float scores[1][Tile::kStreamTiles][4];
-    float grads[1][Tile::kStreamTiles][4];
-    products_begin<kAsync>();
-    score_product<T, Tile>(scores, q, keys, sizes.depth());
-    products_commit<kAsync>();
-    score_product<T, Tile>(grads, out_grad, values, sizes.depth());
-    products_commit<kAsync>();
-    products_wait<kAsync, 1>(scores);
-    if (key + Tile::kStream > panel.first + place.group * 16) {
-      mask_after_queries<Tile>(scores, panel.first - key + place.row - place.column);
-    }
-#pragma unroll
-    for (int n = 0; n < Tile::kStreamTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[0][n][i] = exp2_fast(fmaf(scores[0][n][i], sizes.score_scale(), -lse[i / 2]));
-      }
-    }
-    products_wait<kAsync, 0>(grads);
-    if (Tile::kMayDrop && dropout.drops != 0) {
+    T* from = streamed + 2 * stage * Tile::kStreamElements;
+    auto kept = [&] {
       int64_t row = panel.first_row + panel.first + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
-      drop_scores(
-          grads,
-          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence),
-          dropout.factor);
-    }
-#pragma unroll
-    for (int n = 0; n < Tile::kStreamTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        grads[0][n][i] = scores[0][n][i] * fmaf(grads[0][n][i], sizes.scale, -delta[i / 2]);
-      }
-    }
-    RegisterRows<T, Tile::kStreamTiles> score_grads(grads);
-    products_begin<kAsync>();
-    result_product<T, Tile>(q_grad, score_grads, keys, 0, sizes.depth() / 8);
-    products_commit<kAsync>();
-    products_wait<kAsync, 0>(q_grad);
+      return kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence);
+    };
+    step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
+             sizes, panel.first - key + place.row - place.column,
+             key + Tile::kStream > panel.first + place.group * 16, dropout, kept);
   };
   int seen = panel.first + Tile::kOwn;
   if (seen > sizes.length()) seen = sizes.length();
   stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
   int first = panel.first + place.group * 16;
   write_head(operands.qkv_grad + (panel.first_row + first) * width + panel.head * sizes.dim, width,
-             sizes.length() - first, sizes.dim, q_grad, 1.0f, 1.0f);
+             sizes.length() - first, sizes.dim, step.q_grad, 1.0f, 1.0f);
 }
 
 /// Fetches a tile of queries and gradients of results.

@@ -1,13 +1,8 @@
 // out = alpha * op(a) * op(b) (+ bias) (+ out), in tiles of 128 x 128, on matrix units 128 x 256. K
 // is never split.
 
-#include "backends/gpu/kernels/tile_product.gpu.h"
-
-namespace stagecoach::matmul_kernels {
-constexpr int kThreads = 256;
-}  // namespace stagecoach::matmul_kernels
-
 #include "backends/gpu/kernels/matmul_units.gpu.h"
+#include "backends/gpu/kernels/tile_product.gpu.h"
 
 namespace stagecoach::matmul_kernels {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/gpu/kernels/element.gpu.h"
+#include "backends/gpu/kernels/pairs.gpu.h"
 
 namespace stagecoach {
 

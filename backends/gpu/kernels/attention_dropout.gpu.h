@@ -1,0 +1,66 @@
+#pragma once
+
+#include "backends/gpu/kernels/random.gpu.h"
+
+namespace stagecoach {
+
+// Dropout of attention's probabilities: a bit for each that a lane holds.
+
+struct AttentionDropout {
+  RandomStream stream;
+  uint32_t threshold;
+  float factor;
+  int32_t drops;  ///< 0: nothing is drawn
+};
+
+/// Bit 0: probability number `element` is kept; bit 1: the next.
+__device__ inline uint32_t kept_pair(const AttentionDropout& dropout, int64_t element) {
+  uint64_t index = static_cast<uint64_t>(element);
+  RandomWords words = random_words(dropout.stream, index / 4);
+  int place = static_cast<int>(index % 4);
+  uint32_t first = word_of(words, place);
+  if (place == 3) words = random_words(dropout.stream, index / 4 + 1);
+  uint32_t second = word_of(words, (place + 1) % 4);
+  return (first >= dropout.threshold ? 1u : 0u) | (second >= dropout.threshold ? 2u : 0u);
+}
+
+/// The bits of kept probabilities where a lane's rows are keys. `element` is the number of the
+/// first, `stride` the distance between queries.
+template <int Tiles>
+__device__ inline uint32_t kept_of_keys(const AttentionDropout& dropout, int64_t element,
+                                        int64_t stride) {
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int i = 0; i < 4 * Tiles; ++i) {
+    uint64_t index = static_cast<uint64_t>(element + (i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8);
+    uint32_t word = word_of(random_words(dropout.stream, index / 4), static_cast<int>(index % 4));
+    kept |= (word >= dropout.threshold ? 1u : 0u) << i;
+  }
+  return kept;
+}
+
+/// scores times dropout's factors, of which `kept` has a bit for each number a lane holds.
+template <int Tiles>
+__device__ inline void drop_scores(float (&scores)[1][Tiles][4], uint32_t kept, float factor) {
+#pragma unroll
+  for (int n = 0; n < Tiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[0][n][i] *= (kept >> (n * 4 + i) & 1u) != 0 ? factor : 0.0f;
+  }
+}
+
+/// The bits where a lane's rows are queries. `element` is the number of its first probability,
+/// `stride` the distance between queries.
+template <int Tiles>
+__device__ inline uint32_t kept_of_queries(const AttentionDropout& dropout, int64_t element,
+                                           int64_t stride) {
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int pair = 0; pair < 2 * Tiles; ++pair) {
+    int64_t first = element + pair % 2 * 8 * stride + pair / 2 * 8;
+    kept |= kept_pair(dropout, first) << pair * 2;
+  }
+  return kept;
+}
+
+}  // namespace stagecoach
