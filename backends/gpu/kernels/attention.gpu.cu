@@ -134,7 +134,8 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
       drop_scores(
           scores,
-          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence),
+          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
+                                              rows_are_blocks(sizes.sequence)),
           dropout.factor);
     }
     RegisterRows<T, Tile::kStreamTiles> rows(scores);

@@ -180,7 +180,8 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
     auto kept = [&] {
       int64_t row = panel.first_row + query + place.column;
       int64_t element = (row * sizes.heads + head) * sizes.sequence + panel.first + place.row;
-      return kept_of_keys<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence);
+      return kept_of_keys<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
+                                              rows_are_blocks(sizes.sequence));
     };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
              numbers.lse(stage), numbers.delta(stage), sizes, panel.first - query + place.row,
@@ -286,7 +287,8 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
     auto kept = [&] {
       int64_t row = panel.first_row + panel.first + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
-      return kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence);
+      return kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
+                                                 rows_are_blocks(sizes.sequence));
     };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
              sizes, panel.first - key + place.row - place.column,
