@@ -92,39 +92,28 @@ __device__ inline void write_results(const ForwardOperands<T>& operands,
              1.0f / softmax.sum[1]);
 }
 
-/// Keys and values past the queries, which `own` holds.
-template <typename T, typename Tile, typename Own>
-__device__ inline void attend(const ForwardOperands<T>& operands, const AttentionSizes& sizes,
-                              const AttentionDropout& dropout, const QueryPanel& panel, int stages,
-                              const Own& own, T* streamed) {
-  constexpr bool kAsync = Tile::kOnWarpgroups;
+/// What a block's queries have seen so far.
+template <typename T, typename Tile>
+struct Attention {
+  using Streamed = typename Tile::Streamed;
+  using Scores = float[1][Tile::kStreamTiles][4];
+  static constexpr bool kAsync = Tile::kOnWarpgroups;
+  const AttentionSizes& sizes;
+  const AttentionDropout& dropout;
+  const QueryPanel& panel;
   LanePlace place;
-  int64_t width = sizes.qkv_width();
-  int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
-  const T* keys = operands.qkv + panel.first_row * width + sizes.key_column(kv_head);
-  const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
-  int seen = panel.first_query + Tile::kOwn;
-  if (seen > sizes.length()) seen = sizes.length();
   float result[1][Tile::kDim / 8][4] = {};
   RunningSoftmax softmax;
-  auto load = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
-    T* to = streamed + 2 * stage * Tile::kStreamElements;
-    copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.length() - key,
-                    sizes.dim);
-    copy_head<Tile>(typename Tile::Streamed{to + Tile::kStreamElements}, values + key * width,
-                    width, sizes.length() - key, sizes.dim);
-    copies_commit();
-  };
-  auto work = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
-    if (key > panel.first_query + place.last_row) return;
-    T* from = streamed + 2 * stage * Tile::kStreamElements;
-    float scores[1][Tile::kStreamTiles][4];
+
+  template <typename Own>
+  __device__ void begin_scores(Scores& scores, const Own& own, Streamed keys) const {
     products_begin<kAsync>();
-    score_product<T, Tile>(scores, own, typename Tile::Streamed{from}, sizes.depth());
+    score_product<T, Tile>(scores, own, keys, sizes.depth());
     products_commit<kAsync>();
-    products_wait<kAsync, 0>(scores);
+  }
+
+  /// Takes in the values of keys from number `key` on.
+  __device__ void take(Scores& scores, int key, Streamed values) {
     if (key + Tile::kStream > panel.first_query + place.group * 16) {
       mask_after_queries<Tile>(scores, panel.first_query - key + place.row - place.column);
     }
@@ -132,21 +121,102 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
     if (Tile::kMayDrop && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first_query + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
-      drop_scores(
-          scores,
-          kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
-                                              rows_are_blocks(sizes.sequence)),
-          dropout.factor);
+      uint32_t kept = kept_of_queries<Tile::kStreamTiles>(
+          dropout, element, sizes.heads * sizes.sequence, rows_are_blocks(sizes.sequence));
+      drop_scores(scores, kept, dropout.factor);
     }
     RegisterRows<T, Tile::kStreamTiles> rows(scores);
     products_begin<kAsync>();
-    result_product<T, Tile>(result, rows, typename Tile::Streamed{from + Tile::kStreamElements}, 0,
-                            sizes.depth() / 8);
+    result_product<T, Tile>(result, rows, values, 0, sizes.depth() / 8);
     products_commit<kAsync>();
     products_wait<kAsync, 0>(result);
+  }
+};
+
+/// With asynchronous products and two stages: the scores of the next keys are computed while these
+/// are worked on. load_keys(tile, stage), load_values(tile, stage).
+template <typename T, typename Tile, typename Own, typename LoadKeys, typename LoadValues>
+__device__ inline void stream_ahead(Attention<T, Tile>& attention, const Own& own, T* streamed,
+                                    int count, const LoadKeys& load_keys,
+                                    const LoadValues& load_values) {
+  auto keys = [&](int stage) {
+    return typename Tile::Streamed{streamed + 2 * stage * Tile::kStreamElements};
   };
-  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
-  write_results<T, Tile>(operands, sizes, panel, result, softmax);
+  __syncthreads();
+  load_keys(0, 0);
+  copies_commit();
+  copies_wait<0>();
+  __syncthreads();
+  typename Attention<T, Tile>::Scores scores, next;
+  attention.begin_scores(scores, own, keys(0));
+  if (count > 1) load_keys(1, 1);
+  load_values(0, 0);
+  copies_commit();
+  products_wait<true, 0>(scores);
+#pragma unroll 1
+  for (int tile = 0; tile < count; ++tile) {
+    int stage = tile % 2;
+    copies_wait<0>();
+    // Behind this the scores of `tile` have been computed, and the values before it are read.
+    __syncthreads();
+    if (tile + 1 < count) attention.begin_scores(next, own, keys(1 - stage));
+    if (tile + 2 < count) load_keys(tile + 2, stage);
+    if (tile + 1 < count) load_values(tile + 1, 1 - stage);
+    copies_commit();
+    attention.take(scores, tile * Tile::kStream, {keys(stage).data + Tile::kStreamElements});
+    products_wait<true, 0>(next);
+#pragma unroll
+    for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[0][n][i] = next[0][n][i];
+    }
+  }
+}
+
+/// Keys and values past the queries, which `own` holds.
+template <typename T, typename Tile, typename Own>
+__device__ inline void attend(const ForwardOperands<T>& operands, const AttentionSizes& sizes,
+                              const AttentionDropout& dropout, const QueryPanel& panel, int stages,
+                              const Own& own, T* streamed) {
+  int64_t width = sizes.qkv_width();
+  int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
+  const T* keys = operands.qkv + panel.first_row * width + sizes.key_column(kv_head);
+  const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
+  int seen = panel.first_query + Tile::kOwn;
+  if (seen > sizes.length()) seen = sizes.length();
+  int count = (seen + Tile::kStream - 1) / Tile::kStream;
+  Attention<T, Tile> attention{sizes, dropout, panel, {}, {}, {}};
+  auto load = [&](const T* source, int tile, T* to) {
+    int key = tile * Tile::kStream;
+    copy_head<Tile>(typename Tile::Streamed{to}, source + key * width, width, sizes.length() - key,
+                    sizes.dim);
+  };
+  auto load_keys = [&](int tile, int stage) {
+    load(keys, tile, streamed + 2 * stage * Tile::kStreamElements);
+  };
+  auto load_values = [&](int tile, int stage) {
+    load(values, tile, streamed + (2 * stage + 1) * Tile::kStreamElements);
+  };
+  if constexpr (Tile::kOnWarpgroups && STAGECOACH_WARPGROUP_UNITS != 0) {
+    // Cards with these units have room for two stages.
+    stream_ahead<T, Tile>(attention, own, streamed, count, load_keys, load_values);
+  } else {
+    auto load_both = [&](int tile, int stage) {
+      load_keys(tile, stage);
+      load_values(tile, stage);
+      copies_commit();
+    };
+    auto work = [&](int tile, int stage) {
+      int key = tile * Tile::kStream;
+      if (key > panel.first_query + attention.place.last_row) return;
+      typename Tile::Streamed from{streamed + 2 * stage * Tile::kStreamElements};
+      typename Attention<T, Tile>::Scores scores;
+      attention.begin_scores(scores, own, from);
+      attention.take(scores, key, {from.data + Tile::kStreamElements});
+    };
+    stream_tiles(count, stages, load_both, work);
+  }
+  write_results<T, Tile>(operands, sizes, panel, attention.result, attention.softmax);
 }
 
 /// Fetches a tile of queries, and attends.
