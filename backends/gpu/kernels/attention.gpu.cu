@@ -96,7 +96,6 @@ __device__ inline void write_results(const ForwardOperands<T>& operands,
 template <typename T, typename Tile>
 struct Attention {
   using Streamed = typename Tile::Streamed;
-  using Scores = float[1][Tile::kStreamTiles][4];
   static constexpr bool kAsync = Tile::kOnWarpgroups;
   const AttentionSizes& sizes;
   const AttentionDropout& dropout;
@@ -105,15 +104,14 @@ struct Attention {
   float result[1][Tile::kDim / 8][4] = {};
   RunningSoftmax softmax;
 
+  /// Takes in keys from number `key` on and their values.
   template <typename Own>
-  __device__ void begin_scores(Scores& scores, const Own& own, Streamed keys) const {
+  __device__ void take(const Own& own, int key, Streamed keys, Streamed values) {
+    float scores[1][Tile::kStreamTiles][4];
     products_begin<kAsync>();
     score_product<T, Tile>(scores, own, keys, sizes.depth());
     products_commit<kAsync>();
-  }
-
-  /// Takes in the values of keys from number `key` on.
-  __device__ void take(Scores& scores, int key, Streamed values) {
+    products_wait<kAsync, 0>(scores);
     if (key + Tile::kStream > panel.first_query + place.group * 16) {
       mask_after_queries<Tile>(scores, panel.first_query - key + place.row - place.column);
     }
@@ -133,46 +131,6 @@ struct Attention {
   }
 };
 
-/// With asynchronous products and two stages: the scores of the next keys are computed while these
-/// are worked on. load_keys(tile, stage), load_values(tile, stage).
-template <typename T, typename Tile, typename Own, typename LoadKeys, typename LoadValues>
-__device__ inline void stream_ahead(Attention<T, Tile>& attention, const Own& own, T* streamed,
-                                    int count, const LoadKeys& load_keys,
-                                    const LoadValues& load_values) {
-  auto keys = [&](int stage) {
-    return typename Tile::Streamed{streamed + 2 * stage * Tile::kStreamElements};
-  };
-  __syncthreads();
-  load_keys(0, 0);
-  copies_commit();
-  copies_wait<0>();
-  __syncthreads();
-  typename Attention<T, Tile>::Scores scores, next;
-  attention.begin_scores(scores, own, keys(0));
-  if (count > 1) load_keys(1, 1);
-  load_values(0, 0);
-  copies_commit();
-  products_wait<true, 0>(scores);
-#pragma unroll 1
-  for (int tile = 0; tile < count; ++tile) {
-    int stage = tile % 2;
-    copies_wait<0>();
-    // Behind this the scores of `tile` have been computed, and the values before it are read.
-    __syncthreads();
-    if (tile + 1 < count) attention.begin_scores(next, own, keys(1 - stage));
-    if (tile + 2 < count) load_keys(tile + 2, stage);
-    if (tile + 1 < count) load_values(tile + 1, 1 - stage);
-    copies_commit();
-    attention.take(scores, tile * Tile::kStream, {keys(stage).data + Tile::kStreamElements});
-    products_wait<true, 0>(next);
-#pragma unroll
-    for (int n = 0; n < Tile::kStreamTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[0][n][i] = next[0][n][i];
-    }
-  }
-}
-
 /// Keys and values past the queries, which `own` holds.
 template <typename T, typename Tile, typename Own>
 __device__ inline void attend(const ForwardOperands<T>& operands, const AttentionSizes& sizes,
@@ -184,38 +142,24 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
   const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
   int seen = panel.first_query + Tile::kOwn;
   if (seen > sizes.length()) seen = sizes.length();
-  int count = (seen + Tile::kStream - 1) / Tile::kStream;
   Attention<T, Tile> attention{sizes, dropout, panel, {}, {}, {}};
-  auto load = [&](const T* source, int tile, T* to) {
+  auto load = [&](int tile, int stage) {
     int key = tile * Tile::kStream;
-    copy_head<Tile>(typename Tile::Streamed{to}, source + key * width, width, sizes.length() - key,
+    T* to = streamed + 2 * stage * Tile::kStreamElements;
+    copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.length() - key,
                     sizes.dim);
+    copy_head<Tile>(typename Tile::Streamed{to + Tile::kStreamElements}, values + key * width,
+                    width, sizes.length() - key, sizes.dim);
+    copies_commit();
   };
-  auto load_keys = [&](int tile, int stage) {
-    load(keys, tile, streamed + 2 * stage * Tile::kStreamElements);
+  auto work = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
+    if (key > panel.first_query + attention.place.last_row) return;
+    T* from = streamed + 2 * stage * Tile::kStreamElements;
+    attention.take(own, key, typename Tile::Streamed{from},
+                   typename Tile::Streamed{from + Tile::kStreamElements});
   };
-  auto load_values = [&](int tile, int stage) {
-    load(values, tile, streamed + (2 * stage + 1) * Tile::kStreamElements);
-  };
-  if constexpr (Tile::kOnWarpgroups && STAGECOACH_WARPGROUP_UNITS != 0) {
-    // Cards with these units have room for two stages.
-    stream_ahead<T, Tile>(attention, own, streamed, count, load_keys, load_values);
-  } else {
-    auto load_both = [&](int tile, int stage) {
-      load_keys(tile, stage);
-      load_values(tile, stage);
-      copies_commit();
-    };
-    auto work = [&](int tile, int stage) {
-      int key = tile * Tile::kStream;
-      if (key > panel.first_query + attention.place.last_row) return;
-      typename Tile::Streamed from{streamed + 2 * stage * Tile::kStreamElements};
-      typename Attention<T, Tile>::Scores scores;
-      attention.begin_scores(scores, own, from);
-      attention.take(scores, key, {from.data + Tile::kStreamElements});
-    };
-    stream_tiles(count, stages, load_both, work);
-  }
+  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
   write_results<T, Tile>(operands, sizes, panel, attention.result, attention.softmax);
 }
 

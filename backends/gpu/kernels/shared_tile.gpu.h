@@ -109,7 +109,8 @@ __device__ inline void copy_tile(SharedTile<T, Lines> tile, const T* source, int
       int most = left > 0 ? valid - first : 0;
 #pragma unroll
       for (int line = 0; line < Lines; line += kStep, from += kStep * width) {
-        copy_bytes16(tile.at(first + line, column), from, line < most ? bytes : 0);
+        bool inside = line < most;
+        copy_bytes16(tile.at(first + line, column), inside ? from : source, inside ? bytes : 0);
       }
       continue;
     }
