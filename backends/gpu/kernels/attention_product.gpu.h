@@ -87,11 +87,18 @@ __device__ inline void multiply_passed(float (&sums)[1][NTiles][4], const float 
   int quarter = static_cast<int>(threadIdx.x % 4);
 #pragma unroll 1
   for (int turn = 0; turn < 4; ++turn) {
-#pragma unroll
+#pragma unroll 1
     for (int t = 0; t < Tiles; ++t) {
-      float left[4];
+      float left[4] = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) left[i] = shuffle_xor(a[t][i], turn);
+      for (int m = 0; m < Tiles; ++m) {
+        // Unrolled so that registers are indexed by constants; the rest would be much code.
+        if (m != t) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) left[i] = a[m][i];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) left[i] = shuffle_xor(left[i], turn);
       int k = t * 8 + (quarter ^ turn) * 2;
 #pragma unroll
       for (int n = 0; n < NTiles; ++n) {
