@@ -1,4 +1,5 @@
-# One static library a folder: stagecoach_<folder>, from every .cpp directly in it.
+# One static library a folder: stagecoach_<folder>, from every .cpp directly in it and in the
+# SUBFOLDERS that are named.
 function(stagecoach_configure_target target)
   target_compile_options(${target} PRIVATE ${STAGECOACH_WARNINGS})
 endfunction()
@@ -10,10 +11,14 @@ function(stagecoach_set_includes target scope)
 endfunction()
 
 function(stagecoach_folder_library folder)
-  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINKS;SUBFOLDERS" ${ARGN})
   string(REPLACE "/" "_" export_name ${folder})
   set(name stagecoach_${export_name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  foreach(subfolder ${ARG_SUBFOLDERS})
+    file(GLOB more CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/${subfolder}/*.cpp)
+    list(APPEND sources ${more})
+  endforeach()
   # Those need a vendor's header; cmake/gpu_backends.cmake adds them where it is found.
   list(FILTER sources EXCLUDE REGEX "_header_check\\.cpp$")
   if(folder STREQUAL "core")

@@ -59,7 +59,13 @@ Status Executor::run(Task<Status> task) {
   post(store_result(std::move(task), &status, &done).handle);
   auto guard = boost::asio::make_work_guard(impl_->context);
   impl_->context.restart();
-  while (!done) impl_->context.run_one();
+  while (!done) {
+    if (idle_ == nullptr) {
+      impl_->context.run_one();
+    } else if (impl_->context.poll_one() == 0 && !idle_()) {
+      return internal_error("nothing is left to happen, and the work is not done: a deadlock");
+    }
+  }
   return status;
 }
 

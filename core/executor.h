@@ -30,6 +30,10 @@ class Executor {
   /// Runs the loop until `task` is done and returns its status. Spawned tasks that are still
   /// suspended stay suspended and go on in the next call.
   Status run(Task<Status> task);
+  /// Makes `run` call `idle` whenever nothing is ready, instead of waiting for other threads: for
+  /// simulations, where all happens on this one. `idle` makes something happen; when it cannot, it
+  /// returns false and `run` ends with an internal error.
+  void set_idle(std::function<bool()> idle) { idle_ = std::move(idle); }
 
   /// Awaitable: resumes after `delay_ns` of real time.
   class SleepAwaiter {
@@ -48,6 +52,7 @@ class Executor {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  std::function<bool()> idle_;
 };
 
 /// Runs several tasks at once on one executor and gathers their statuses: the first failure wins.

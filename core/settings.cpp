@@ -1,9 +1,11 @@
 #include "core/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <string_view>
 
 namespace stagecoach {
 
@@ -18,8 +20,25 @@ constexpr SettingInfo kSettings[] = {
      "CUDA driver library to open instead"},
     {"STAGECOACH_HIP_LIBRARY", "a library's name or path",
      "libamdhip64.so.7, .6, .5, libamdhip64.so", "HIP runtime library to open instead"},
+    {"STAGECOACH_PEER", "auto, on, off", "auto",
+     "copies between two cards: tested first, trusted as the driver claims, or through the host"},
     {"NO_COLOR", "any text", "unset", "no colour and no cursor movement in what is printed"},
 };
+
+constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "off"};
+constexpr const char* kPeerChoices[] = {"auto", "on", "off"};
+
+/// A variable that holds one of `allowed`; unset or empty leaves `value`.
+Status read_word(const char* name, std::span<const char* const> allowed, std::string& value) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == 0) return Status::ok();
+  if (std::find(allowed.begin(), allowed.end(), std::string_view(text)) == allowed.end()) {
+    return invalid_argument(
+        fmt::format("{} is '{}'; set one of {}", name, text, fmt::join(allowed, ", ")));
+  }
+  value = text;
+  return Status::ok();
+}
 
 }  // namespace
 
@@ -38,16 +57,8 @@ Result<Settings> read_settings() {
           fmt::format("STAGECOACH_THREADS is '{}'; set a number from 1 to {}", text, kMaxThreads));
     }
   }
-  if (const char* text = std::getenv("STAGECOACH_LOG"); text != nullptr && *text != 0) {
-    settings.log_level = text;
-    static constexpr const char* kLevels[] = {"debug", "info", "warning", "error", "off"};
-    bool known = false;
-    for (const char* level : kLevels) known = known || settings.log_level == level;
-    if (!known) {
-      return invalid_argument(fmt::format(
-          "STAGECOACH_LOG is '{}'; set debug, info, warning, error or off", settings.log_level));
-    }
-  }
+  STAGECOACH_RETURN_IF_ERROR(read_word("STAGECOACH_LOG", kLogLevels, settings.log_level));
+  STAGECOACH_RETURN_IF_ERROR(read_word("STAGECOACH_PEER", kPeerChoices, settings.peer));
   if (const char* text = std::getenv("STAGECOACH_CUDA_LIBRARY")) settings.cuda_library = text;
   if (const char* text = std::getenv("STAGECOACH_HIP_LIBRARY")) settings.hip_library = text;
   const char* no_color = std::getenv("NO_COLOR");

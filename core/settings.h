@@ -24,6 +24,7 @@ struct Settings {
   std::string log_level = "info";  ///< STAGECOACH_LOG
   std::string cuda_library;        ///< STAGECOACH_CUDA_LIBRARY; empty = the usual names
   std::string hip_library;         ///< STAGECOACH_HIP_LIBRARY; empty = the usual names
+  std::string peer = "auto";       ///< STAGECOACH_PEER: auto, on or off
   bool no_color = false;           ///< NO_COLOR (set and not empty)
 };
 

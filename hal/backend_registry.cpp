@@ -63,7 +63,7 @@ Backend* BackendRegistry::find(std::string_view name) const {
 }
 
 Result<std::vector<std::unique_ptr<Device>>> BackendRegistry::open_devices(
-    std::string_view text) const {
+    std::string_view text, const OpenOptions& options) const {
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, parse_device_specs(text));
   // Every name is checked before any device is opened: a typing error costs nothing.
   for (const DeviceSpec& spec : specs) {
@@ -75,6 +75,7 @@ Result<std::vector<std::unique_ptr<Device>>> BackendRegistry::open_devices(
     Backend& backend = *find(spec.backend);
     STAGECOACH_RETURN_IF_ERROR(backend.availability());
     spec.first_index = opened[spec.backend];
+    spec.is_deterministic = options.is_deterministic;
     STAGECOACH_ASSIGN_OR_RETURN(auto part, backend.open(spec));
     opened[spec.backend] += static_cast<int>(part.size());
     for (auto& device : part) devices.push_back(std::move(device));

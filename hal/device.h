@@ -14,6 +14,7 @@
 #include "hal/executable.h"
 #include "hal/ops.h"
 #include "hal/stream.h"
+#include "hal/virtual_time.h"
 
 namespace stagecoach {
 
@@ -29,6 +30,8 @@ class Device {
   const std::string& id() const { return info_.id; }
   /// The backend's own device: itself, or the one a decorator wraps. Buffers belong to this one.
   virtual Device& root() { return *this; }
+  /// The time of a simulated device, which moves only when told to; null: real time.
+  virtual VirtualTime* virtual_time() { return nullptr; }
 
   Result<std::unique_ptr<Stream>> create_stream(StreamOptions options);
   Result<std::unique_ptr<Event>> create_event(EventOptions options = {});

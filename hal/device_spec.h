@@ -19,6 +19,9 @@ struct DeviceSpec {
   /// Number of devices of the same backend opened by earlier elements; the first device of this
   /// element gets that index. Filled in by BackendRegistry.
   int first_index = 0;
+  /// Every op must give the same bits every run, where a faster way need not. Filled in by
+  /// BackendRegistry.
+  bool is_deterministic = false;
 };
 
 /// Splits a --devices string into its elements. Knows the syntax only: backends check names and

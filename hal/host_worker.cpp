@@ -18,7 +18,7 @@ FailureSite site_of(const std::string& worker, const Label& label, uint64_t sequ
 }  // namespace
 
 HostWorker::HostWorker(std::string worker_name, TaskPool& pool)
-    : Timeline(std::move(worker_name)), pool_(pool), thread_([this] { work(); }) {}
+    : HostQueue(std::move(worker_name)), pool_(pool), thread_([this] { work(); }) {}
 
 HostWorker::~HostWorker() {
   {
@@ -28,10 +28,6 @@ HostWorker::~HostWorker() {
   wake_.notify_all();
   thread_.join();
   leave_directory();
-}
-
-Result<Timepoint> HostWorker::submit(Label label, HostWorkCost cost, Job job) {
-  return submit_after(Timepoint{}, label, cost, std::move(job));
 }
 
 Result<Timepoint> HostWorker::submit_after(Timepoint after, Label label, HostWorkCost cost,

@@ -11,32 +11,20 @@
 #include "core/label.h"
 #include "core/task_pool.h"
 #include "core/trace.h"
+#include "hal/host_queue.h"
 #include "hal/ring_queue.h"
-#include "hal/timeline.h"
 
 namespace stagecoach {
 
-/// What a piece of host work costs, so that it can be scheduled, traced and simulated.
-struct HostWorkCost {
-  ByteCount bytes_touched = 0;
-  double flop = 0;
-};
-
-/// An ordered queue of host work (optimizer, accumulation, conversion) with a name. Jobs run one
-/// after another on the worker's thread and may spread over its task pool.
-/// Thread rule: any thread.
-class HostWorker : public Timeline {
+/// A host queue whose jobs run one after another on the worker's thread and may spread over its
+/// task pool. Thread rule: any thread.
+class HostWorker final : public HostQueue {
  public:
   /// `pool` must outlive the worker.
   HostWorker(std::string name, TaskPool& pool);
   ~HostWorker() override;
 
-  using Job = std::function<Status(TaskPool&)>;
-  /// Queues `job`. A job that fails makes the worker fail: jobs behind it are dropped.
-  Result<Timepoint> submit(Label label, HostWorkCost cost, Job job);
-  /// As `submit`, but the job starts only when `after`, of any timeline, is reached; a failure
-  /// there becomes this worker's failure.
-  Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost, Job job);
+  Result<Timepoint> submit_after(Timepoint after, Label label, HostWorkCost cost, Job job) override;
 
   /// Jobs that finish from now on are added to `trace` as slices of (process, track).
   void set_trace(Trace* trace, int process, int track);
@@ -45,9 +33,8 @@ class HostWorker : public Timeline {
   Status wait_until_reached(uint64_t sequence) override;
   bool settled(uint64_t sequence) override;
   Status status() const override;
-  Timepoint last_submitted() const;
-  /// Makes `status` the worker's failure unless it has one; queued jobs are dropped.
-  void abandon(const Status& status);
+  Timepoint last_submitted() const override;
+  void abandon(const Status& status) override;
 
  private:
   struct Entry {

@@ -17,7 +17,8 @@ namespace stagecoach {
 /// fp32. Weight-gradient outputs are fp32 and are always added to, so that micro-batches
 /// accumulate. Input-gradient outputs are storage and overwritten, or added to (in fp32, then
 /// rounded once) with `accumulate`. Every kernel gives the same bits every run and for any number
-/// of threads.
+/// of threads; only a GPU's library attention backward may sum in any order, and not where the
+/// device was opened for deterministic results (OpenOptions).
 /// Aliasing: gelu, add, multiply and dropout may write exactly onto one of their inputs; any other
 /// overlap of an output with an operand is refused.
 /// "Call:" lines give the operand order of the OpCall, outputs | inputs.

@@ -100,6 +100,18 @@ Status run_probe(Probe& probe, PeerLink& link, int64_t timeout_ns) {
   return Status::ok();
 }
 
+/// Whether the driver allows the link; else it becomes impossible, with the driver's reason.
+bool enable_both_ways(const std::vector<Device*>& devices, PeerLink& link) {
+  Device& source = *devices[static_cast<size_t>(link.source)];
+  Device& target = *devices[static_cast<size_t>(link.target)];
+  Status enabled = source.enable_peer(target);
+  if (enabled.is_ok()) enabled = target.enable_peer(source);
+  if (enabled.is_ok()) return true;
+  link.state = PeerState::kImpossible;
+  link.reason = enabled.message();
+  return false;
+}
+
 }  // namespace
 
 Status probe_peer_link(const std::vector<Device*>& devices, PeerLink& link, ByteCount size,
@@ -110,15 +122,9 @@ Status probe_peer_link(const std::vector<Device*>& devices, PeerLink& link, Byte
     return invalid_argument(
         fmt::format("link {} -> {} is no pair of the {} devices", link.source, link.target, count));
   }
+  if (!enable_both_ways(devices, link)) return Status::ok();
   Device& source = *devices[static_cast<size_t>(link.source)];
   Device& target = *devices[static_cast<size_t>(link.target)];
-  Status enabled = source.enable_peer(target);
-  if (enabled.is_ok()) enabled = target.enable_peer(source);
-  if (!enabled.is_ok()) {
-    link.state = PeerState::kImpossible;
-    link.reason = enabled.message();
-    return Status::ok();
-  }
   STAGECOACH_ASSIGN_OR_RETURN(Probe probe, make_probe(source, target, size));
   Status status = run_probe(probe, link, timeout_ns);
   if (!status.is_ok()) {
@@ -129,6 +135,30 @@ Status probe_peer_link(const std::vector<Device*>& devices, PeerLink& link, Byte
   if (link.state == PeerState::kBroken) {
     probe.source_stream->abandon(cancelled("the peer link under test is broken"));
     probe.target_stream->abandon(cancelled("the peer link under test is broken"));
+  }
+  return Status::ok();
+}
+
+Status settle_peer_links(const std::vector<Device*>& devices, PeerChoice choice,
+                         std::vector<PeerLink>& links) {
+  // Long enough for any link that is worth using, short enough to wait for at a start.
+  constexpr ByteCount kProbeBytes = 16 * kMiB;
+  constexpr int64_t kTimeoutNs = 2'000'000'000;
+  for (PeerLink& link : links) {
+    if (choice == PeerChoice::kOff) {
+      link.state = PeerState::kImpossible;
+      link.reason = "turned off by STAGECOACH_PEER=off";
+    } else if (choice == PeerChoice::kProbe) {
+      Status status = probe_peer_link(devices, link, kProbeBytes, kTimeoutNs);
+      if (status.code() == StatusCode::kResourceExhausted) {
+        link.reason = status.message();
+      } else {
+        STAGECOACH_RETURN_IF_ERROR(status);
+      }
+    } else if (enable_both_ways(devices, link)) {
+      link.state = PeerState::kWorks;
+      link.reason = "not tested: STAGECOACH_PEER=on";
+    }
   }
   return Status::ok();
 }

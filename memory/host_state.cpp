@@ -83,8 +83,10 @@ Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
     for (int slot = 0; slot < layout.site_count * state->slots_per_site_; ++slot) {
       block.slots.push_back(state->slots_->take(copy));
     }
+    // Simulated devices pin address space alone.
+    bool is_memory = pinning_device.virtual_time() == nullptr;
     for (BufferView* zeroed : {&block.parameters, &block.first_moment, &block.second_moment}) {
-      std::memset(zeroed->host_data(), 0, static_cast<size_t>(master));
+      if (is_memory) std::memset(zeroed->host_data(), 0, static_cast<size_t>(master));
     }
     block.gradients = block.slots[0];
     block.slot_is_sum = !separate_copy && block.slots.size() == 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "scheduler/plan_measures.h"
 #include "scheduler/plan_simulation.h"
 
 namespace stagecoach {
@@ -81,7 +82,7 @@ Result<IterationReport> report_iteration(const PlanContext& context,
   int64_t first_start = std::numeric_limits<int64_t>::max();
   int64_t last_end = std::numeric_limits<int64_t>::min();
   int64_t idle = 0;
-  std::vector<std::vector<double>> durations(lanes.size());
+  std::vector<std::vector<int64_t>> durations(lanes.size());
   for (size_t device = 0; device < lanes.size(); ++device) {
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedSpan> spans, time_spans(*lanes[device]));
     if (trace != nullptr) {
@@ -94,7 +95,7 @@ Result<IterationReport> report_iteration(const PlanContext& context,
           std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
       if (item.span->lane != LaneKind::kCompute) continue;
       report.compute_busy_ns += item.end_ns - item.start_ns;
-      durations[device][item.span->action] = static_cast<double>(item.end_ns - item.start_ns);
+      durations[device][item.span->action] = item.end_ns - item.start_ns;
       first_start = std::min(first_start, item.start_ns);
       last_end = std::max(last_end, item.end_ns);
     }
@@ -110,7 +111,7 @@ Result<IterationReport> report_iteration(const PlanContext& context,
   PlanTimeline simulated =
       simulate_plan(*context.plan, static_cast<int>(context.network->layers.size()),
                     [&](int device, int index) { return durations[device][index]; });
-  report.bubble_simulated = simulated.bubble;
+  report.bubble_simulated = measure_timeline(*context.plan, simulated).bubble_makespan;
   return report;
 }
 

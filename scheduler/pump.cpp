@@ -10,8 +10,10 @@
 
 namespace stagecoach {
 
-Pump::Pump(Executor& executor, int64_t timeout_ns)
-    : executor_(executor), timeout_ns_(timeout_ns), thread_([this] { loop(); }) {}
+Pump::Pump(Executor& executor, int64_t timeout_ns, VirtualTime* virtual_time)
+    : executor_(executor), virtual_time_(virtual_time), timeout_ns_(timeout_ns) {
+  if (virtual_time_ == nullptr) thread_ = std::jthread([this] { loop(); });
+}
 
 Pump::~Pump() {
   {
@@ -62,9 +64,29 @@ void Pump::fail_all(const Status& status) {
   failure_ = status;
   for (Awaiter* waiter : waiters_) {
     waiter->status_ = status;
-    executor_.post(waiter->handle_);
+    resume(waiter->handle_);
   }
   waiters_.clear();
+}
+
+void Pump::poll() {
+  std::lock_guard lock(mutex_);
+  poll_once();
+}
+
+bool Pump::has_waiters() {
+  std::lock_guard lock(mutex_);
+  return !waiters_.empty();
+}
+
+void Pump::resume(std::coroutine_handle<> handle) {
+  if (virtual_time_ == nullptr) {
+    executor_.post(handle);
+    return;
+  }
+  const HostCosts& costs = virtual_time_->costs();
+  virtual_time_->at(virtual_time_->now_ns() + costs.completion_ns + costs.hop_ns, EventOrder{},
+                    [this, handle] { executor_.post(handle); });
 }
 
 bool Pump::streams_moved() {
@@ -87,9 +109,8 @@ bool Pump::poll_once() {
       continue;
     }
     waiter->status_ = done.status();
-    waiters_[index] = waiters_.back();
-    waiters_.pop_back();
-    executor_.post(waiter->handle_);
+    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(index));
+    resume(waiter->handle_);
     progressed = true;
   }
   return progressed;
@@ -128,7 +149,7 @@ void Pump::loop() {
       failure_ = stuck_status();
       for (Awaiter* waiter : waiters_) {
         waiter->status_ = failure_;
-        executor_.post(waiter->handle_);
+        resume(waiter->handle_);
       }
       waiters_.clear();
       continue;

@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "hal/stream.h"
 #include "hal/timepoint.h"
+#include "hal/virtual_time.h"
 
 namespace stagecoach {
 
@@ -25,7 +26,9 @@ class Pump {
 
   /// `executor` must outlive the pump. `timeout_ns` is the time without progress that counts as a
   /// hang.
-  Pump(Executor& executor, int64_t timeout_ns);
+  /// With `virtual_time` (of the devices; else null) there is no thread and no watchdog: `poll` is
+  /// called after time has moved.
+  Pump(Executor& executor, int64_t timeout_ns, VirtualTime* virtual_time = nullptr);
   ~Pump();
 
   /// Streams whose progress counts; they must stay alive until `unwatch_all`.
@@ -50,6 +53,11 @@ class Pump {
   /// Awaitable: resumes with ok when `timepoint` is reached, or with its timeline's failure.
   Awaiter reached(Timepoint timepoint) { return Awaiter(*this, timepoint); }
 
+  /// Looks once, in virtual time: what has been reached resumes when it would have been noticed.
+  void poll();
+  /// Whether anything is awaited.
+  bool has_waiters();
+
   /// Wakes everything that is awaited, now and later, with `status`.
   void fail_all(const Status& status);
 
@@ -59,7 +67,10 @@ class Pump {
   bool streams_moved();
   Status stuck_status();
 
+  void resume(std::coroutine_handle<> handle);
+
   Executor& executor_;
+  VirtualTime* const virtual_time_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Awaiter*> waiters_;

@@ -68,7 +68,23 @@ struct StageExecutor::Cells {
 };
 
 StageExecutor::StageExecutor(const StageExecutorSetup& setup) : setup_(setup) {
-  pump_ = std::make_unique<Pump>(executor_, setup.timeout_ns);
+  if (!setup.devices.empty()) virtual_time_ = setup.devices.front()->virtual_time();
+  pump_ = std::make_unique<Pump>(executor_, setup.timeout_ns, virtual_time_);
+  if (virtual_time_ != nullptr) executor_.set_idle([this] { return advance_virtual_time(); });
+}
+
+bool StageExecutor::advance_virtual_time() {
+  if (virtual_time_->advance()) {
+    pump_->poll();
+    return true;
+  }
+  if (is_deadlocked_) return false;
+  is_deadlocked_ = true;
+  fail(internal_error(
+      fmt::format("deadlock at {:.6f} s of virtual time: nothing is left to happen, {}",
+                  static_cast<double>(virtual_time_->now_ns()) * 1e-9,
+                  pump_->has_waiters() ? "but results are awaited" : "but inputs are awaited")));
+  return true;
 }
 
 StageExecutor::~StageExecutor() {
@@ -85,7 +101,14 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
       executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
     }
     executor->lanes_.push_back(std::move(lane));
-    executor->submitters_.push_back(std::make_unique<Submitter>(executor->executor_, device->id()));
+    if (device->virtual_time() != executor->virtual_time_) {
+      return invalid_argument(
+          fmt::format("device {} does not share the time of device {}; simulated and real devices "
+                      "cannot be mixed, nor those of two simulated machines",
+                      device->id(), setup.devices.front()->id()));
+    }
+    executor->submitters_.push_back(
+        std::make_unique<Submitter>(executor->executor_, device->id(), executor->virtual_time_));
   }
   return executor;
 }
@@ -95,6 +118,12 @@ Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& in
   if (plan.device_count() != static_cast<int>(lanes_.size())) {
     return invalid_argument(
         fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
+  }
+  if (plan.residence != Residence::kStreamed || plan.admission != Admission::kStatic) {
+    return unimplemented(fmt::format(
+        "plan of schedule '{}' binds weights to devices or admits by a gate; the executor runs "
+        "streamed plans in a static order",
+        plan.schedule));
   }
   context_ =
       PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};

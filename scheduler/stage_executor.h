@@ -8,7 +8,7 @@
 #include "core/task_pool.h"
 #include "core/trace.h"
 #include "hal/device.h"
-#include "hal/host_worker.h"
+#include "hal/host_queue.h"
 #include "memory/activation_store.h"
 #include "memory/host_state.h"
 #include "scheduler/device_lane.h"
@@ -25,7 +25,7 @@ struct StageExecutorSetup {
   std::vector<Device*> devices;
   HostState* host_state = nullptr;
   ActivationStore* store = nullptr;
-  HostWorker* host_worker = nullptr;
+  HostQueue* host_worker = nullptr;
   MicroBatchShape shape;
   ByteCount arena_bytes = 0;  ///< stage memory on each device
   int64_t timeout_ns = 60'000'000'000;
@@ -59,9 +59,13 @@ class StageExecutor {
   Task<Status> await_other_backend(const Landing& landing, Device& device);
   Task<Status> collect_gradients(int block);
   void fail(const Status& status);
+  /// Makes the next thing happen; nothing left is a deadlock, which fails the pass.
+  bool advance_virtual_time();
 
   StageExecutorSetup setup_;
   Executor executor_;
+  VirtualTime* virtual_time_ = nullptr;  ///< of simulated devices; else null
+  bool is_deadlocked_ = false;
   std::unique_ptr<Pump> pump_;
   std::vector<std::unique_ptr<DeviceLane>> lanes_;
   std::vector<std::unique_ptr<Submitter>> submitters_;

@@ -9,6 +9,7 @@
 
 #include "core/executor.h"
 #include "core/status.h"
+#include "hal/virtual_time.h"
 
 namespace stagecoach {
 
@@ -17,8 +18,9 @@ namespace stagecoach {
 /// Thread rule: `run` from the executor's thread.
 class Submitter {
  public:
-  /// `executor` must outlive the submitter.
-  Submitter(Executor& executor, std::string name);
+  /// `executor` must outlive the submitter. With `virtual_time` (of the device; else null) there is
+  /// no thread: work runs at once and is charged what issuing it costs.
+  Submitter(Executor& executor, std::string name, VirtualTime* virtual_time = nullptr);
   ~Submitter();
 
   /// A piece of work; lives in the awaiting coroutine's frame, so nothing is allocated.
@@ -50,10 +52,13 @@ class Submitter {
 
  private:
   void enqueue(Awaiter* awaiter);
+  void run_in_virtual_time(Awaiter* awaiter);
   void loop();
 
   Executor& executor_;
   std::string name_;
+  VirtualTime* const virtual_time_;
+  int64_t busy_until_ns_ = 0;  ///< of virtual time
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Awaiter*> queue_;

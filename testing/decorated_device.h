@@ -22,6 +22,7 @@ class DecoratedDevice final : public Device {
   ~DecoratedDevice() override;
 
   Device& root() override { return inner_->root(); }
+  VirtualTime* virtual_time() override { return inner_->virtual_time(); }
   Device& inner() { return *inner_; }
   Interceptor& interceptor() const { return *interceptor_; }
   /// A call on this device, without stream and size.

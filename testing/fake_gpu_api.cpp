@@ -127,6 +127,9 @@ int FakeApi::device_attribute(int* value, GpuAttribute attribute, int) const {
     case GpuAttribute::kCopyEngines:
       *value = 2;
       return 0;
+    case GpuAttribute::kHasKernelTimeout:
+      *value = driver_->options_.drives_display ? 1 : 0;
+      return 0;
   }
   return FakeGpuError::kInvalidValue;
 }
@@ -184,6 +187,14 @@ int FakeApi::enable_peer(GpuContextHandle peer) const {
     return FakeGpuError::kPeerUnsupported;
   }
   return card->peers.insert(other->ordinal).second ? 0 : FakeGpuError::kPeerAlreadyEnabled;
+}
+
+int FakeApi::memory_info(size_t* free, size_t* total) const {
+  STAGECOACH_FAKE_ENTER_CURRENT(memory_info);
+  const FakeGpuOptions& options = driver_->options_;
+  *total = static_cast<size_t>(options.memory_bytes);
+  *free = static_cast<size_t>(options.memory_bytes - options.foreign_bytes - card->used_bytes);
+  return 0;
 }
 
 int FakeApi::allocate(GpuAddress* address, size_t size) const {

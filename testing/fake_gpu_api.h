@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/gpu/gpu_kernel_table.h"
+#include "backends/gpu/gpu_library.h"
 #include "core/status.h"
 #include "hal/backend.h"
 #include "hal/copy.h"
@@ -50,6 +51,7 @@ class FakeApi {
   int get_current(GpuContextHandle* context) const;
   int set_current(GpuContextHandle context) const;
   int enable_peer(GpuContextHandle peer) const;
+  int memory_info(size_t* free, size_t* total) const;
   int allocate(GpuAddress* address, size_t size) const;
   int free(GpuAddress address) const;
   int allocate_host(void** data, size_t size) const;
@@ -90,6 +92,7 @@ class FakeApi {
 
 /// GpuBackend<FakeApi>: the template of the real GPU backends on `driver`, which outlives it.
 std::unique_ptr<Backend> make_fake_gpu_backend(FakeGpuDriver& driver,
-                                               std::shared_ptr<GpuKernelTable> table);
+                                               std::shared_ptr<GpuKernelTable> table,
+                                               GpuLibraryOpener open_library = nullptr);
 
 }  // namespace stagecoach

@@ -6,9 +6,11 @@ namespace stagecoach {
 template class GpuBackend<FakeApi>;
 
 std::unique_ptr<Backend> make_fake_gpu_backend(FakeGpuDriver& driver,
-                                               std::shared_ptr<GpuKernelTable> table) {
+                                               std::shared_ptr<GpuKernelTable> table,
+                                               GpuLibraryOpener open_library) {
   return std::make_unique<GpuBackend<FakeApi>>(
-      [&driver]() -> Result<FakeApi> { return FakeApi(driver); }, std::move(table));
+      [&driver]() -> Result<FakeApi> { return FakeApi(driver); }, std::move(table),
+      std::move(open_library));
 }
 
 }  // namespace stagecoach

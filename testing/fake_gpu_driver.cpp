@@ -131,7 +131,8 @@ int FakeGpuDriver::allocate(GpuAddress* address, size_t size) {
   Card* card = current_card();
   if (int error = enter_on(FakeGpuFunction::allocate, card); error != 0) return error;
   auto bytes = static_cast<ByteCount>(size);
-  if (bytes > options_.memory_bytes - card->used_bytes) return FakeGpuError::kOutOfMemory;
+  ByteCount left = options_.memory_bytes - options_.foreign_bytes - card->used_bytes;
+  if (bytes > left) return FakeGpuError::kOutOfMemory;
   void* data = nullptr;
   if (posix_memalign(&data, kAlignmentBytes, size) != 0) return FakeGpuError::kOutOfMemory;
   std::memset(data, kPoisonByte, size);

@@ -26,6 +26,7 @@ namespace stagecoach {
   X(get_current)                         \
   X(set_current)                         \
   X(enable_peer)                         \
+  X(memory_info)                         \
   X(allocate)                            \
   X(free)                                \
   X(allocate_host)                       \
@@ -88,8 +89,10 @@ enum class FakePeerCopies : uint8_t { kWork, kCorrupt, kHang, kImpossible };
 struct FakeGpuOptions {
   int card_count = 2;
   ByteCount memory_bytes = 32 * kMiB;  ///< a card
-  int64_t latency_ns = 0;              ///< of a copy, once
-  double copy_bytes_per_s = 0;         ///< 0: as fast as the host
+  ByteCount foreign_bytes = 0;         ///< of a card, taken by other programs
+  bool drives_display = false;
+  int64_t latency_ns = 0;       ///< of a copy, once
+  double copy_bytes_per_s = 0;  ///< 0: as fast as the host
   int compute_major = 9;
   int compute_minor = 0;
   int driver_version = 13000;

@@ -55,6 +55,7 @@ struct Entry {
   Record* record = nullptr;
 };
 
+/// A queue and the thread that serves it.
 struct Stream {
   Card* card = nullptr;
   RingQueue<Entry> queue;
@@ -64,21 +65,25 @@ struct Stream {
   std::thread thread;
 };
 
+/// The recording that an event stands for now.
 struct Event {
   Card* card = nullptr;
   bool timing = false;
   Record* latest = nullptr;
 };
 
+/// Loaded code.
 struct Module {
   Card* card = nullptr;
 };
 
+/// A kernel of a module.
 struct LoadedFunction {
   Card* card = nullptr;
   const FakeGpuKernel* kernel = nullptr;
 };
 
+/// A piece of device memory.
 struct Allocation {
   Card* card = nullptr;
   size_t size = 0;

@@ -58,5 +58,6 @@ Command make_train_command();
 Command make_eval_command();
 Command make_generate_command();
 Command make_report_command();
+Command make_simulate_command();
 
 }  // namespace stagecoach

@@ -141,10 +141,13 @@ struct StoreText {
     return "";
   }
   std::string operator()(std::string* target) const {
+    // What is empty by accident, as an unset variable of a script, must not count as left out.
+    if (text.empty()) return "not empty; leave the option out or give a value";
     *target = text;
     return "";
   }
   std::string operator()(std::vector<std::string>* target) const {
+    if (text.empty()) return "not empty; leave the option out or give a value";
     target->push_back(text);
     return "";
   }

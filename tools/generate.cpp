@@ -34,10 +34,6 @@ struct GenerateOptions {
 };
 
 Status check_options(const GenerateOptions& options) {
-  if (options.prompt.empty()) {
-    return invalid_argument(
-        "--prompt is empty; give the text to continue, for example \"In the \"");
-  }
   if (options.tokens < 1 || options.tokens > kMaxTokens) {
     return invalid_argument(
         fmt::format("--tokens is {}; it must be 1 to {}", options.tokens, kMaxTokens));

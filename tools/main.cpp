@@ -30,12 +30,12 @@ int main(int argument_count, char** arguments) {
   commands.push_back(make_eval_command());
   commands.push_back(make_generate_command());
   commands.push_back(make_report_command());
+  commands.push_back(make_simulate_command());
   const std::vector<MissingCommand> missing = {
       {"topology", "the tree and matrix of links"},
       {"bench", "measurements of bandwidth"},
       {"inspect", "sizes of models from their headers"},
       {"plan", "partitions and predicted step times"},
-      {"simulate", "schedules on virtual time"},
       {"export",
        "Hugging Face folders from checkpoints; eval and generate read checkpoints as they "
        "are"}};

@@ -70,6 +70,8 @@ Json::Array thin_out(const Json::Array& items, int64_t most) {
 
 Status add_metrics(const std::string& path, Json& data) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  // A crash may leave half a line at the end; a line that ends is whole.
+  text.resize(text.rfind('\n') + 1);
   Json::Array points, validation;
   STAGECOACH_RETURN_IF_ERROR(for_each_line(text, [&](std::string_view line, int64_t number) {
     Result<Json> record = Json::parse(line);

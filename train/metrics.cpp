@@ -21,10 +21,16 @@ Status failure(std::string_view action, const std::string& path, int error) {
       fmt::format("cannot {} '{}': {}", action, path, std::generic_category().message(error)));
 }
 
+/// What a run goes on from.
+struct KeptLines {
+  std::string text;
+  int64_t last_validation_iteration = 0;
+};
+
 /// The lines of a file that belong to iterations up to `last_iteration`. What does not parse is the
 /// rest of a crash and goes.
-std::string kept_lines(std::string_view text, int64_t last_iteration) {
-  std::string kept;
+KeptLines kept_lines(std::string_view text, int64_t last_iteration) {
+  KeptLines kept;
   while (!text.empty()) {
     size_t end = text.find('\n');
     if (end == std::string_view::npos) break;
@@ -35,7 +41,11 @@ std::string kept_lines(std::string_view text, int64_t last_iteration) {
     const Json* iteration = record->find("iteration");
     bool belongs = iteration != nullptr && iteration->is_integer() &&
                    iteration->as_integer() <= last_iteration;
-    if (belongs) kept.append(line).push_back('\n');
+    if (!belongs) continue;
+    kept.text.append(line).push_back('\n');
+    if (record->find("validation_loss") != nullptr) {
+      kept.last_validation_iteration = iteration->as_integer();
+    }
   }
   return kept;
 }
@@ -62,26 +72,29 @@ Json validation_metrics_to_json(int64_t iteration, double validation_loss) {
 }
 
 Result<MetricsWriter> MetricsWriter::open(const std::string& path, int64_t last_iteration) {
-  std::string kept;
+  KeptLines kept;
   std::error_code ignored;
   if (last_iteration > 0 && std::filesystem::exists(path, ignored)) {
     STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
     kept = kept_lines(text, last_iteration);
   }
-  if (Status status = write_file_atomically(path, kept); !status.is_ok()) {
+  if (Status status = write_file_atomically(path, kept.text); !status.is_ok()) {
     return io_error(status.message());
   }
   int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (descriptor < 0) return failure("open", path, errno);
-  return MetricsWriter(descriptor, path);
+  return MetricsWriter(descriptor, path, kept.last_validation_iteration);
 }
 
 MetricsWriter::MetricsWriter(MetricsWriter&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      last_validation_iteration_(other.last_validation_iteration_) {}
 
 MetricsWriter& MetricsWriter::operator=(MetricsWriter&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(path_, other.path_);
+  std::swap(last_validation_iteration_, other.last_validation_iteration_);
   return *this;
 }
 

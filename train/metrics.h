@@ -38,14 +38,19 @@ class MetricsWriter {
   MetricsWriter& operator=(MetricsWriter&& other) noexcept;
   ~MetricsWriter();
 
+  /// The iteration of the last validation line that `open` found and kept; 0 for none.
+  int64_t last_validation_iteration() const { return last_validation_iteration_; }
   /// Errors: io, naming the file, also when the disk is full.
   Status write(const Json& record);
 
  private:
-  MetricsWriter(int descriptor, std::string path)
-      : descriptor_(descriptor), path_(std::move(path)) {}
+  MetricsWriter(int descriptor, std::string path, int64_t last_validation_iteration)
+      : descriptor_(descriptor),
+        path_(std::move(path)),
+        last_validation_iteration_(last_validation_iteration) {}
   int descriptor_ = -1;
   std::string path_;
+  int64_t last_validation_iteration_ = 0;
 };
 
 /// Middle value of `values` (the upper one of two); 0 when there are none.

@@ -69,12 +69,13 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
 }
 
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
-    const BackendRegistry& backends, const DevicesConfig& devices) {
+    const BackendRegistry& backends, const TrainConfig& config) {
+  const DevicesConfig& devices = config.devices;
   std::string use = devices.use;
   if (devices.memory != "auto") {
     STAGECOACH_ASSIGN_OR_RETURN(use, with_memory(devices.use, devices.memory));
   }
-  return backends.open_devices(use);
+  return backends.open_devices(use, {.is_deterministic = config.train.deterministic == "true"});
 }
 
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
@@ -105,7 +106,7 @@ Result<ModelSession> open_model_session(const BackendRegistry& backends, const T
   ModelSession session;
   STAGECOACH_ASSIGN_OR_RETURN(session.source,
                               resolve_model_for(config.model, config.data.sequence));
-  STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config.devices));
+  STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config));
   STAGECOACH_ASSIGN_OR_RETURN(session.trainer,
                               make_trainer(session.source, head, config, session.devices));
   STAGECOACH_RETURN_IF_ERROR(fill_parameters(session.source, config.model, *session.trainer));

@@ -25,9 +25,10 @@ struct ModelSession {
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
 
 /// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its
-/// own. Errors: those of `BackendRegistry::open_devices`.
+/// own. With train.deterministic = true they compute only in ways that repeat bit for bit. Errors:
+/// those of `BackendRegistry::open_devices`.
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
-    const BackendRegistry& backends, const DevicesConfig& devices);
+    const BackendRegistry& backends, const TrainConfig& config);
 
 /// Builds network and trainer on opened devices. Parameters are not filled yet.
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,

@@ -168,8 +168,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   if (run->is_already_finished) return run;
   STAGECOACH_RETURN_IF_ERROR(check_output_folder(config.output.dir));
   progress.phase("opening devices");
-  STAGECOACH_ASSIGN_OR_RETURN(run->session.devices,
-                              open_configured_devices(backends, config.devices));
+  STAGECOACH_ASSIGN_OR_RETURN(run->session.devices, open_configured_devices(backends, config));
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
   STAGECOACH_ASSIGN_OR_RETURN(

@@ -74,6 +74,10 @@ class TrainingRun {
   const TrainConfig& config() const { return run_.config; }
   const std::string& folder() const { return run_.config.output.dir; }
   bool is_last() const { return iteration_ == run_.iterations; }
+  bool evaluation_is_due() const {
+    int64_t every = config().train.eval_every;
+    return (every > 0 && iteration_ % every == 0) || is_last();
+  }
 
   Status start();
   Status iterate();
@@ -136,6 +140,10 @@ Status TrainingRun::start() {
 Result<TrainingEnd> TrainingRun::go() {
   if (InterruptGuard::is_interrupted()) return TrainingEnd::kInterrupted;
   STAGECOACH_RETURN_IF_ERROR(start());
+  // An interrupt ends the evaluation of the iteration that it saves.
+  bool left_over = iteration_ > 0 && evaluation_is_due() && !is_last() &&
+                   metrics_->last_validation_iteration() < iteration_;
+  if (left_over) STAGECOACH_RETURN_IF_ERROR(evaluate());
   progress_.phase("training");
   while (iteration_ < run_.iterations) {
     if (InterruptGuard::is_interrupted()) {
@@ -146,9 +154,7 @@ Result<TrainingEnd> TrainingRun::go() {
     const OutputConfig& output = config().output;
     bool save_now = output.save_every > 0 && iteration_ % output.save_every == 0;
     if (save_now || is_last()) STAGECOACH_RETURN_IF_ERROR(save());
-    int64_t every = config().train.eval_every;
-    bool evaluate_now = (every > 0 && iteration_ % every == 0) || is_last();
-    if (!evaluate_now) continue;
+    if (!evaluation_is_due()) continue;
     Status status = evaluate();
     if (status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted()) continue;
     STAGECOACH_RETURN_IF_ERROR(status);

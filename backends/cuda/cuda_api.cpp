@@ -13,8 +13,7 @@ std::string CudaApi::start_advice(int error) {
   constexpr int kDriverMismatch = 803;
   switch (error) {
     case GpuErrorCode::kNoDevice:
-      return "the driver sees no card: check nvidia-smi and CUDA_VISIBLE_DEVICES, or use another "
-             "device such as cpu:1";
+      return "check nvidia-smi and CUDA_VISIBLE_DEVICES, or use another device such as cpu:1";
     case kStubLibrary:
       return "this is the toolkit's stub: put the driver's libcuda before it, or set "
              "STAGECOACH_CUDA_LIBRARY";
@@ -41,6 +40,7 @@ int CudaApi::device_attribute(int* value, GpuAttribute attribute, int device) co
       CudaConstants::kComputeMajor,     CudaConstants::kComputeMinor,
       CudaConstants::kMultiprocessors,  CudaConstants::kWarpSize,
       CudaConstants::kSharedBytesOptin, CudaConstants::kCopyEngines,
+      CudaConstants::kKernelTimeout,
   };
   return f_.cuDeviceGetAttribute(value, kNumbers[static_cast<size_t>(attribute)], device);
 }

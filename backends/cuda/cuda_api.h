@@ -19,6 +19,7 @@ struct CudaConstants {
   static constexpr int kWarpSize = 10;
   static constexpr int kSharedBytesOptin = 97;
   static constexpr int kCopyEngines = 40;
+  static constexpr int kKernelTimeout = 17;
   static constexpr unsigned kStreamNonBlocking = 1;
   static constexpr unsigned kEventDefault = 0;
   static constexpr unsigned kEventDisableTiming = 2;
@@ -76,6 +77,7 @@ class CudaApi {
   int get_current(GpuContextHandle* context) const { return f_.cuCtxGetCurrent(context); }
   int set_current(GpuContextHandle context) const { return f_.cuCtxSetCurrent(context); }
   int enable_peer(GpuContextHandle peer) const { return f_.cuCtxEnablePeerAccess(peer, 0); }
+  int memory_info(size_t* free, size_t* total) const { return f_.cuMemGetInfo_v2(free, total); }
   int allocate(GpuAddress* address, size_t size) const;
   int free(GpuAddress address) const { return f_.cuMemFree_v2(address); }
   int allocate_host(void** data, size_t size) const {

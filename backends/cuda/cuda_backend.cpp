@@ -4,6 +4,7 @@
 
 #include "backends/cuda/cuda_api.h"
 #include "backends/cuda/cuda_kernels.h"
+#include "backends/cuda/cuda_library.h"
 #include "backends/gpu/gpu_backend.h"
 
 namespace stagecoach {
@@ -17,7 +18,10 @@ std::unique_ptr<Backend> make_cuda_backend(std::string library,
                                 load_cuda_functions(cuda_library_names(name)));
     return CudaApi(functions);
   };
-  return std::make_unique<GpuBackend<CudaApi>>(std::move(load), std::move(table));
+  auto open_library = [](const GpuLibraryRequest& request) {
+    return open_cuda_library(load_cuda_libraries(), request);
+  };
+  return std::make_unique<GpuBackend<CudaApi>>(std::move(load), std::move(table), open_library);
 }
 
 std::unique_ptr<Backend> make_cuda_backend(std::string library) {

@@ -29,6 +29,7 @@ namespace stagecoach {
   X(cuCtxGetCurrent, (void**))                                                                    \
   X(cuCtxSetCurrent, (void*))                                                                     \
   X(cuCtxEnablePeerAccess, (void*, unsigned))                                                     \
+  X(cuMemGetInfo_v2, (size_t*, size_t*))                                                          \
   X(cuMemAlloc_v2, (unsigned long long*, size_t))                                                 \
   X(cuMemFree_v2, (unsigned long long))                                                           \
   X(cuMemHostAlloc, (void**, size_t, unsigned))                                                   \

@@ -57,6 +57,7 @@ static_assert(same(CudaConstants::kWarpSize, CU_DEVICE_ATTRIBUTE_WARP_SIZE));
 static_assert(same(CudaConstants::kSharedBytesOptin,
                    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
 static_assert(same(CudaConstants::kCopyEngines, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT));
+static_assert(same(CudaConstants::kKernelTimeout, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT));
 static_assert(CudaConstants::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(CudaConstants::kEventDefault == CU_EVENT_DEFAULT);
 static_assert(CudaConstants::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/gpu/gpu_device.h"
+#include "backends/gpu/gpu_error_map.h"
 #include "backends/gpu/gpu_options.h"
 #include "backends/gpu/gpu_sysfs.h"
 #include "hal/backend.h"
@@ -20,8 +21,10 @@ template <typename Api>
 class GpuBackend final : public Backend {
  public:
   /// `load` opens the driver; its failure says why there is none and what to do about it.
-  GpuBackend(std::function<Result<Api>()> load, std::shared_ptr<GpuKernelTable> table)
-      : load_(std::move(load)), table_(std::move(table)) {}
+  /// `open_library` opens what computes some ops in place of the table's kernels; may be empty.
+  GpuBackend(std::function<Result<Api>()> load, std::shared_ptr<GpuKernelTable> table,
+             GpuLibraryOpener open_library = nullptr)
+      : load_(std::move(load)), table_(std::move(table)), open_library_(std::move(open_library)) {}
 
   std::string_view name() const override { return Api::kBackendName; }
 
@@ -52,9 +55,9 @@ class GpuBackend final : public Backend {
     for (const GpuDeviceRequest& request : requests) {
       STAGECOACH_ASSIGN_OR_RETURN(Card card, describe(request));
       STAGECOACH_RETURN_IF_ERROR(check_memory(spec, request, card));
-      STAGECOACH_ASSIGN_OR_RETURN(
-          auto device,
-          GpuDevice<Api>::open(runtime_, table_, request, std::move(card.info), card.arch));
+      STAGECOACH_ASSIGN_OR_RETURN(auto device,
+                                  GpuDevice<Api>::open(runtime_, table_, open_library_, request,
+                                                       std::move(card.info), card.arch));
       devices.push_back(std::move(device));
     }
     return devices;
@@ -73,15 +76,17 @@ class GpuBackend final : public Backend {
     const Api& driver = runtime->api();
     int error = driver.init();
     if (error == Api::kSuccess) error = driver.device_count(&card_count_);
+    // Without a card CUDA's start answers "no device", and HIP's "invalid device".
+    bool no_card = error == GpuErrorCode::kNoDevice || error == GpuErrorCode::kInvalidDevice ||
+                   (error == Api::kSuccess && card_count_ == 0);
+    if (no_card) {
+      return unavailable(fmt::format("{}'s driver library is installed but finds no card; {}",
+                                     Api::kBackendName,
+                                     Api::start_advice(GpuErrorCode::kNoDevice)));
+    }
     if (error != Api::kSuccess) {
       return unavailable(fmt::format("{}; {}", gpu_status(driver, error, "start driver").message(),
                                      Api::start_advice(error)));
-    }
-    if (card_count_ == 0) {
-      return unavailable(
-          fmt::format("the {} driver is installed but finds no card; use another "
-                      "device such as cpu:1",
-                      Api::kBackendName));
     }
     STAGECOACH_RETURN_IF_ERROR(check_code(driver));
     runtime_ = std::move(runtime);
@@ -125,7 +130,8 @@ class GpuBackend final : public Backend {
     if (error == Api::kSuccess) error = api.device_total_bytes(&total, device);
     if (error != Api::kSuccess) return gpu_status(api, error, "describe device");
     auto value = [&](GpuAttribute attribute) { return values[static_cast<size_t>(attribute)]; };
-    card.arch.is_amd = Api::kIsAmd;
+    // HIP's functions may front an NVIDIA card, whose code then is NVIDIA's (docs/hip_backend.md).
+    card.arch.is_amd = Api::kIsAmd && !card.info.name.starts_with("NVIDIA");
     card.arch.major = value(GpuAttribute::kComputeMajor);
     card.arch.minor = value(GpuAttribute::kComputeMinor);
     card.arch.multiprocessors = value(GpuAttribute::kMultiprocessors);
@@ -164,6 +170,7 @@ class GpuBackend final : public Backend {
 
   const std::function<Result<Api>()> load_;
   const std::shared_ptr<GpuKernelTable> table_;
+  const GpuLibraryOpener open_library_;
   std::optional<Status> availability_;
   std::shared_ptr<GpuRuntime<Api>> runtime_;
   int card_count_ = 0;

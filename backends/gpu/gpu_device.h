@@ -18,10 +18,11 @@ namespace stagecoach {
 template <typename Api>
 class GpuDevice final : public Device {
  public:
-  /// Opens what `request` asks for; `info` describes it. The context, the clock and the kernels
-  /// are ready afterwards.
+  /// Opens what `request` asks for; `info` describes it. The context, the clock, the kernels and
+  /// the libraries (opened by `open_library`, which may be empty) are ready afterwards.
   static Result<std::unique_ptr<Device>> open(std::shared_ptr<GpuRuntime<Api>> runtime,
                                               std::shared_ptr<GpuKernelTable> table,
+                                              const GpuLibraryOpener& open_library,
                                               const GpuDeviceRequest& request, DeviceInfo info,
                                               const GpuArch& arch);
   ~GpuDevice() override;
@@ -29,7 +30,12 @@ class GpuDevice final : public Device {
  private:
   GpuDevice(std::unique_ptr<GpuContextHold<Api>> context, std::shared_ptr<GpuKernelTable> table,
             DeviceInfo info, const GpuArch& arch);
+  /// Makes `info.memory_bytes` what the card can give now, where the user named no cap.
+  static Status take_free_memory(const GpuContextHold<Api>& hold, const GpuDeviceRequest& request,
+                                 DeviceInfo& info);
   Status prepare();
+  /// Opens the libraries and lists what serves each op.
+  Status prepare_library(const GpuLibraryOpener& open_library, const GpuDeviceRequest& request);
 
   Result<std::unique_ptr<Stream>> do_create_stream(const StreamOptions& options) override;
   Result<std::unique_ptr<Event>> do_create_event(const EventOptions& options) override;

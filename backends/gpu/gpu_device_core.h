@@ -11,6 +11,7 @@
 #include "backends/gpu/gpu_context_hold.h"
 #include "backends/gpu/gpu_executable.h"
 #include "backends/gpu/gpu_kernel_table.h"
+#include "backends/gpu/gpu_library.h"
 #include "backends/gpu/gpu_mark_pool.h"
 #include "backends/gpu/gpu_memory.h"
 #include "core/clock.h"
@@ -39,33 +40,43 @@ class GpuDeviceCore {
         kernels(name, hold->api(), hold->context()) {}
   /// Waits, within reason, for streams that failed and were destroyed with work still queued.
   ~GpuDeviceCore() {
-    if (drain_buried()) return;
+    if (drain_buried()) {
+      GpuScope<Api> scope(api(), context());
+      library.reset();
+      return;
+    }
     log_warning(
         fmt::format("{} does not finish its work; its memory stays allocated until the "
                     "program ends",
                     name));
     kernels.keep();
     hold->keep();
+    static_cast<void>(library.release());
   }
 
   const Api& api() const { return hold->api(); }
   GpuContextHandle context() const { return hold->context(); }
 
-  /// Device memory, counted; 0 and Api::kOutOfMemory when so much is not free.
-  int allocate(GpuAddress& address, ByteCount size) {
+  /// How a piece of memory is given back.
+  enum class Release : uint8_t { kDevice, kScratch, kPinned, kRegistered };
+
+  /// Device memory (kDevice or kScratch), counted; Api::kOutOfMemory when so much is not free.
+  int allocate(GpuAddress& address, ByteCount size, Release how) {
     release_deferred();
-    if (!account.reserve(size)) return Api::kOutOfMemory;
+    bool is_scratch = how == Release::kScratch;
+    bool reserved = is_scratch ? account.reserve_scratch(size) : account.reserve(size);
+    if (!reserved) return Api::kOutOfMemory;
     GpuScope<Api> scope(api(), context());
     int error = scope.run([&] { return api().allocate(&address, static_cast<size_t>(size)); });
     if (error == Api::kSuccess) {
       account.commit();
+    } else if (is_scratch) {
+      account.release_scratch(size);
     } else {
       account.release(size);
     }
     return error;
   }
-  /// How a piece of memory is given back.
-  enum class Release : uint8_t { kDevice, kPinned, kRegistered };
   /// Gives memory back, at once unless a destroyed stream might still touch it.
   void release(Release how, GpuAddress address, ByteCount size) {
     if (!hold->runtime().has_buried()) {
@@ -105,6 +116,7 @@ class GpuDeviceCore {
   GpuMarkPool<Api> timing_marks;
   GpuClock<Api> clock;
   GpuExecutable<Api> kernels;
+  std::unique_ptr<GpuLibrary> library;  ///< null: there is none
   std::mutex streams_mutex;
   std::vector<GpuStream<Api>*> streams;      ///< those that exist, oldest first
   GpuStreamTotals retired_totals;            ///< of streams that are gone; under streams_mutex
@@ -126,6 +138,10 @@ class GpuDeviceCore {
       case Release::kDevice:
         static_cast<void>(scope.run([&] { return api().free(freed.address); }));
         account.release(freed.size);
+        return;
+      case Release::kScratch:
+        static_cast<void>(scope.run([&] { return api().free(freed.address); }));
+        account.release_scratch(freed.size);
         return;
       case Release::kPinned:
         static_cast<void>(scope.run([&] { return api().free_host(host); }));

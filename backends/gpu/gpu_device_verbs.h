@@ -26,6 +26,7 @@ GpuDevice<Api>::~GpuDevice() {
 template <typename Api>
 Result<std::unique_ptr<Device>> GpuDevice<Api>::open(std::shared_ptr<GpuRuntime<Api>> runtime,
                                                      std::shared_ptr<GpuKernelTable> table,
+                                                     const GpuLibraryOpener& open_library,
                                                      const GpuDeviceRequest& request,
                                                      DeviceInfo info, const GpuArch& arch) {
   const Api& api = runtime->api();
@@ -38,10 +39,13 @@ Result<std::unique_ptr<Device>> GpuDevice<Api>::open(std::shared_ptr<GpuRuntime<
   if (error == Api::kSuccess) error = api.retain_context(card, &context);
   if (error != Api::kSuccess) return gpu_status(api, error, "retain context").with_site(site);
   auto hold = std::make_unique<GpuContextHold<Api>>(runtime, card, context);
+  Status measured = take_free_memory(*hold, request, info);
+  if (!measured.is_ok()) return measured.with_site(site);
   info.id = runtime->take_id(info.id);
   std::unique_ptr<GpuDevice> device(
       new GpuDevice(std::move(hold), std::move(table), std::move(info), arch));
   Status ready = device->prepare();
+  if (ready.is_ok()) ready = device->prepare_library(open_library, request);
   if (!ready.is_ok()) return ready.with_site(site);
   return std::unique_ptr<Device>(std::move(device));
 }
@@ -58,6 +62,23 @@ Status GpuDevice<Api>::prepare() {
       "use another device such as cpu:1",
       info().name, Api::arch_name(core_.arch.major, core_.arch.minor),
       fmt::join(code.targets, ", "), code.build_flag));
+}
+
+template <typename Api>
+Status GpuDevice<Api>::prepare_library(const GpuLibraryOpener& open_library,
+                                       const GpuDeviceRequest& request) {
+  if (open_library == nullptr) return Status::ok();
+  if (!request.use_libraries) {
+    ops_.list_providers(*table_, nullptr, " (libraries=off)");
+    return Status::ok();
+  }
+  GpuScope<Api> scope(core_.api(), core_.context());
+  if (scope.error() != Api::kSuccess) return report(scope.error(), "set context");
+  GpuLibraryRequest wanted{id(), request.fp16_accumulate, request.is_deterministic};
+  wanted.limit_scratch(core_.account.set_aside_bytes());
+  core_.library = open_library(wanted);
+  ops_.list_providers(*table_, core_.library.get(), "");
+  return Status::ok();
 }
 
 template <typename Api>

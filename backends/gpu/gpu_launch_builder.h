@@ -80,6 +80,13 @@ class GpuLaunchBuilder {
     plan_.workspace_bytes += tiles_of(bytes, kAlignment) * kAlignment;
     return offset;
   }
+  /// Says what the last launch computes, for libraries to stand in.
+  void describe_product(GpuProduct product) {
+    STAGECOACH_CHECK(plan_.product_count < GpuLaunchPlan::kMaxProducts);
+    product.launch = plan_.launch_count - 1;
+    plan_.products[static_cast<size_t>(plan_.product_count++)] = product;
+  }
+  void describe_attention(const GpuAttention& attention) { plan_.attention = attention; }
   void set_rounds(int64_t rounds) { plan_.rounds = rounds; }
 
  private:

@@ -2,16 +2,18 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "backends/gpu/gpu_library_work.h"
 #include "core/bytes.h"
 
 namespace stagecoach {
 
 /// What launch planning needs to know of a card. Plain data, read once when it is opened.
 struct GpuArch {
-  bool is_amd = false;
-  int major = 0;  ///< compute capability; for AMD the leading digits of the gfx number
+  bool is_amd = false;  ///< the code that runs was compiled for AMD targets
+  int major = 0;        ///< compute capability; for AMD the leading digits of the gfx number
   int minor = 0;
   int multiprocessors = 1;
   int warp_size = 32;
@@ -42,14 +44,21 @@ struct GpuKernelLaunch {
   std::array<int64_t, kMaxArguments> steps = {};
 };
 
-/// Launches, in order, that compute one OpCall.
+/// Launches, in order, that compute one OpCall; and what of it a vendor's library may compute
+/// instead, as data, so that the plan knows no library.
 struct GpuLaunchPlan {
   static constexpr int kMaxLaunches = 8;
+  static constexpr int kMaxProducts = 2;
 
   std::array<GpuKernelLaunch, kMaxLaunches> launches;
   int launch_count = 0;
   int64_t rounds = 1;             ///< how often the launches run, one round after another
   ByteCount workspace_bytes = 0;  ///< scratch the launches share; contents are undefined
+  /// Each may stand in for its launch.
+  std::array<GpuProduct, kMaxProducts> products;
+  int product_count = 0;
+  /// May stand in for all launches.
+  std::optional<GpuAttention> attention;
 };
 
 }  // namespace stagecoach

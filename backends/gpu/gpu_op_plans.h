@@ -43,7 +43,7 @@ void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
 /// Reports the first of `ids` outside [least, limit).
 void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t least, int64_t limit);
 
-// Each appends the launches of its kinds; plan_op calls the one that serves the call's.
+/// Each appends the launches of its kinds; plan_op calls the one that serves the call's.
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_norm(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_heads(const OpCall& call, GpuLaunchBuilder& builder);

@@ -36,6 +36,30 @@ void add_matmul_numbers(GpuLaunchBuilder& builder, const MatmulPart& part) {
   builder.real(part.alpha).flag(part.out_is_fp32).flag(part.accumulate);
 }
 
+/// The product that the last launch computes; the caller says where its matrices are.
+GpuProduct product_of(const MatmulPart& part) {
+  GpuProduct product;
+  product.dtype = part.dtype;
+  product.out_dtype = part.out_is_fp32 ? DType::kF32 : part.dtype;
+  product.transpose_a = part.transpose_a;
+  product.transpose_b = part.transpose_b;
+  product.accumulate = part.accumulate;
+  product.m = part.m;
+  product.n = part.n;
+  product.k = part.k;
+  product.alpha = part.alpha;
+  return product;
+}
+
+/// A tensor's rows; `step` bytes further each round.
+GpuMatrix matrix_of(const TensorView& tensor, int64_t step = 0) {
+  return {tensor_address(tensor), false, tensor.shape[1], step};
+}
+
+GpuMatrix workspace_matrix(ByteCount offset, int64_t stride) {
+  return {static_cast<uint64_t>(offset), true, stride, 0};
+}
+
 }  // namespace
 
 std::string_view matmul_kernel(const MatmulPart& part) {
@@ -69,6 +93,12 @@ Status plan_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& bu
   builder.tensor(out).integer(part.n).tensor(a).integer(a.shape[1]).tensor(b);
   builder.integer(b.shape[1]).tensor(call.inputs[2]);
   add_matmul_numbers(builder, part);
+  GpuProduct product = product_of(part);
+  product.out = matrix_of(out);
+  product.a = matrix_of(a);
+  product.b = matrix_of(b);
+  product.bias = tensor_address(call.inputs[2]);
+  builder.describe_product(product);
   return Status::ok();
 }
 
@@ -129,11 +159,19 @@ class CrossEntropyPlan {
   void add_logits() {
     MatmulPart part = logits_part();
     launch_matmul(builder_, arch_, part);
-    builder_.workspace(logits_).integer(stride_).tensor(hidden_, chunk_ * columns_ * element_);
+    builder_.workspace(logits_).integer(stride_).tensor(hidden_, hidden_step());
     builder_.integer(columns_).tensor(weight_).integer(columns_).integer(0);
     rows_left().integer(part.n).integer(part.k).integer(chunk_).integer(kNoLimit);
     builder_.real(1.0f).flag(true).flag(false);
+    GpuProduct product = product_of(part);
+    product.m_total = rows_;
+    product.out = workspace_matrix(logits_, stride_);
+    product.a = matrix_of(hidden_, hidden_step());
+    product.b = matrix_of(weight_);
+    builder_.describe_product(product);
   }
+  /// Bytes of the rows of one round.
+  int64_t hidden_step() const { return chunk_ * columns_ * element_; }
 
   void add_losses() {
     int64_t step = chunk_ * ByteCount{sizeof(float)};
@@ -158,12 +196,21 @@ class CrossEntropyPlan {
     part.dtype = hidden_.dtype;
     part.m = chunk_;
     part.n = columns_;
+    part.k = vocabulary_;
+    part.alpha = call_.scale / kGradScale;
+    part.out_is_fp32 = hidden_.dtype == DType::kF32;
+    part.accumulate = call_.accumulate;
     launch_matmul(builder_, arch_, part);
-    builder_.tensor(call_.outputs[0], chunk_ * columns_ * element_).integer(columns_);
+    builder_.tensor(call_.outputs[0], hidden_step()).integer(columns_);
     builder_.workspace(grads_).integer(stride_).tensor(weight_).integer(columns_).integer(0);
     rows_left().integer(columns_).integer(vocabulary_).integer(chunk_).integer(kNoLimit);
-    builder_.real(call_.scale / kGradScale).flag(hidden_.dtype == DType::kF32);
-    builder_.flag(call_.accumulate);
+    builder_.real(part.alpha).flag(part.out_is_fp32).flag(part.accumulate);
+    GpuProduct product = product_of(part);
+    product.m_total = rows_;
+    product.out = matrix_of(call_.outputs[0], hidden_step());
+    product.a = workspace_matrix(grads_, stride_);
+    product.b = matrix_of(weight_);
+    builder_.describe_product(product);
     return Status::ok();
   }
 
@@ -174,13 +221,23 @@ class CrossEntropyPlan {
     part.transpose_a = true;
     part.m = vocabulary_;
     part.n = columns_;
+    part.k = chunk_;
+    part.alpha = call_.scale / kGradScale;
+    part.out_is_fp32 = true;
+    part.accumulate = true;
     STAGECOACH_RETURN_IF_ERROR(check_blocks(arch_, part));
     launch_matmul(builder_, arch_, part);
     builder_.tensor(call_.outputs[0]).integer(columns_).workspace(grads_).integer(stride_);
-    builder_.tensor(hidden_, chunk_ * columns_ * element_).integer(columns_).integer(0);
+    builder_.tensor(hidden_, hidden_step()).integer(columns_).integer(0);
     builder_.integer(vocabulary_).integer(columns_);
     rows_left().integer(kNoLimit).integer(chunk_);
-    builder_.real(call_.scale / kGradScale).flag(true).flag(true);
+    builder_.real(part.alpha).flag(true).flag(true);
+    GpuProduct product = product_of(part);
+    product.k_total = rows_;
+    product.out = matrix_of(call_.outputs[0]);
+    product.a = workspace_matrix(grads_, stride_);
+    product.b = matrix_of(hidden_, hidden_step());
+    builder_.describe_product(product);
     return Status::ok();
   }
 
@@ -308,7 +365,38 @@ Status plan_attention_backward(const OpCall& call, const GpuArch& arch, GpuLaunc
 
 }  // namespace
 
+namespace {
+
+/// What a library may compute; none does dropout as we define it.
+void describe_attention(const OpCall& call, GpuLaunchBuilder& builder) {
+  if (call.drop_probability > 0.0f) return;
+  bool backward = call.kind == OpKind::kAttentionBackward;
+  GpuAttention attention;
+  attention.shape.is_backward = backward;
+  attention.shape.dtype = call.outputs[0].dtype;
+  attention.shape.batch = call.outputs[0].shape[0] / call.sequence;
+  attention.shape.sequence = call.sequence;
+  attention.shape.heads = call.heads;
+  attention.shape.kv_heads = call.kv_heads;
+  attention.shape.head_dim = call.head_dim;
+  attention.shape.scale = call.scale;
+  GpuAttentionOperands& operands = attention.operands;
+  operands.qkv = tensor_address(call.inputs[backward ? 1 : 0]);
+  operands.out = tensor_address(backward ? call.inputs[2] : call.outputs[0]);
+  operands.lse = tensor_address(backward ? call.inputs[3] : call.outputs[1]);
+  if (backward) operands.out_grad = tensor_address(call.inputs[0]);
+  if (backward) operands.qkv_grad = tensor_address(call.outputs[0]);
+  constexpr uint64_t kAlignment = 16;
+  uint64_t bits =
+      operands.qkv | operands.out | operands.lse | operands.out_grad | operands.qkv_grad;
+  attention.shape.is_aligned = bits % kAlignment == 0;
+  builder.describe_attention(attention);
+}
+
+}  // namespace
+
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
+  describe_attention(call, builder);
   const AttentionKernels* kernels = choose_kernels(call, arch);
   if (kernels == nullptr) {
     return unimplemented(

@@ -8,6 +8,7 @@
 #include "backends/gpu/gpu_buffer.h"
 #include "backends/gpu/gpu_device_core.h"
 #include "backends/gpu/gpu_event.h"
+#include "backends/gpu/gpu_library.h"
 #include "backends/gpu/gpu_wait.h"
 #include "backends/gpu/gpu_workspace.h"
 #include "core/clock.h"
@@ -15,6 +16,25 @@
 #include "hal/stream.h"
 
 namespace stagecoach {
+
+/// What of an op the device's libraries compute, and the scratch memory for it. Plain data.
+struct GpuLibraryUse {
+  bool attention = false;
+  uint32_t product_launches = 0;  ///< bit i: launch i is a product of the library's
+  ByteCount scratch_offset = 0;   ///< in the stream's workspace, behind what the kernels need
+  ByteCount scratch_bytes = 0;
+  ByteCount workspace_bytes = 0;  ///< for all
+
+  /// The product that the library computes in place of launch `index`, or null.
+  const GpuProduct* product_at(const GpuLaunchPlan& plan, int index) const {
+    if ((product_launches >> index & 1u) == 0) return nullptr;
+    for (int i = 0; i < plan.product_count; ++i) {
+      const GpuProduct& product = plan.products[static_cast<size_t>(i)];
+      if (product.launch == index) return &product;
+    }
+    return nullptr;
+  }
+};
 
 /// A stream of a GPU: every verb is one driver call on an own, non-blocking stream (an op: one a
 /// launch). Bodies are in gpu_stream_verbs.h. Thread rule: as Stream.
@@ -48,9 +68,20 @@ class GpuStream final : public Stream, private GpuProbe {
   bool do_is_idle() override;
   void probe() override;
 
-  /// One launch of an op; `is_first`: nothing of the op has been queued yet.
-  Status launch_part(const GpuKernelLaunch& launch, int64_t round, uint64_t* error_word,
-                     bool is_first);
+  /// Everything of an op that no library computes whole.
+  Status run_launches(const OpCall& call, const GpuLaunchPlan& plan, const GpuLibraryUse& use);
+  Status launch_part(const GpuKernelLaunch& launch, int64_t round, uint64_t* error_word);
+  /// Which parts of a plan the device's libraries compute, asked before anything is queued.
+  Result<GpuLibraryUse> choose_library(const GpuLaunchPlan& plan);
+  Status choose_parts(const GpuLaunchPlan& plan, GpuLibraryUse& use);
+  Status choose_attention(const GpuLaunchPlan& plan, GpuLibraryUse& use);
+  Status choose_product(const GpuProduct& product, int64_t rounds, GpuLibraryUse& use);
+  Status run_attention(const GpuAttention& attention, const GpuLibraryUse& use);
+  Status run_product(const GpuProduct& product, int64_t round, const GpuLibraryUse& use);
+  GpuLibraryPlace library_place(const GpuLibraryUse& use) const;
+  /// `call()` with this card's context current.
+  template <typename Call>
+  Status with_context(Call&& call) const;
   int launch_kernel(GpuKernel<Api>& kernel, const std::array<uint32_t, 3>& grid,
                     const std::array<uint32_t, 3>& block, uint32_t shared_bytes, void** arguments);
   int copy_bytes(GpuAddress target, GpuAddress source, const CopyRequest& request);

@@ -23,6 +23,7 @@ inline Status narrow_extent(const std::array<int64_t, 3>& wide, std::array<uint3
   return Status::ok();
 }
 
+/// The value as the 64-bit slot of a kernel's argument.
 inline uint64_t argument_word(const KernelArgument& argument) {
   uint64_t word = 0;
   if (argument.kind == KernelArgument::Kind::kPointer) {
@@ -73,19 +74,13 @@ Status GpuStream<Api>::do_launch(const LaunchRequest& request) {
 template <typename Api>
 Status GpuStream<Api>::run_op(const OpCall& call) {
   STAGECOACH_ASSIGN_OR_RETURN(GpuLaunchPlan plan, core_.table.plan(call, core_.arch));
+  STAGECOACH_ASSIGN_OR_RETURN(GpuLibraryUse use, choose_library(plan));
   STAGECOACH_RETURN_IF_ERROR(
-      workspace_.reserve(plan.workspace_bytes, [this] { return mark_tail(); }));
-  uint64_t* error_word = nullptr;
-  for (int i = 0; i < plan.launch_count; ++i) {
-    if (plan.launches[i].error_arguments == 0 || error_word != nullptr) continue;
-    error_word =
-        cell_->error_words().take(submitting_sequence(), op_kind_name(call.kind), call.label);
-  }
-  for (int64_t round = 0; round < plan.rounds; ++round) {
-    for (int i = 0; i < plan.launch_count; ++i) {
-      STAGECOACH_RETURN_IF_ERROR(
-          launch_part(plan.launches[i], round, error_word, round == 0 && i == 0));
-    }
+      workspace_.reserve(use.workspace_bytes, [this] { return mark_tail(); }));
+  if (use.attention) {
+    STAGECOACH_RETURN_IF_ERROR(run_attention(*plan.attention, use));
+  } else {
+    STAGECOACH_RETURN_IF_ERROR(run_launches(call, plan, use));
   }
   GpuStreamTotals amount;
   amount.kernels = 1;
@@ -94,8 +89,32 @@ Status GpuStream<Api>::run_op(const OpCall& call) {
 }
 
 template <typename Api>
+Status GpuStream<Api>::run_launches(const OpCall& call, const GpuLaunchPlan& plan,
+                                    const GpuLibraryUse& use) {
+  uint64_t* error_word = nullptr;
+  for (int i = 0; i < plan.launch_count; ++i) {
+    if (plan.launches[i].error_arguments == 0 || error_word != nullptr) continue;
+    error_word =
+        cell_->error_words().take(submitting_sequence(), op_kind_name(call.kind), call.label);
+  }
+  for (int64_t round = 0; round < plan.rounds; ++round) {
+    for (int i = 0; i < plan.launch_count; ++i) {
+      const bool is_first = round == 0 && i == 0;
+      const GpuProduct* product = use.product_at(plan, i);
+      Status status = product == nullptr ? launch_part(plan.launches[i], round, error_word)
+                                         : run_product(*product, round, use);
+      if (status.is_ok()) continue;
+      // Half an op cannot be taken back: what would be a refusal fails the stream.
+      if (!is_first && internal::is_refusal(status.code())) return internal_error(status.message());
+      return status;
+    }
+  }
+  return Status::ok();
+}
+
+template <typename Api>
 Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round,
-                                   uint64_t* error_word, bool is_first) {
+                                   uint64_t* error_word) {
   auto attempt = [&]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(GpuKernel<Api> * kernel, core_.kernels.find(launch.kernel));
     std::array<uint64_t, GpuKernelLaunch::kMaxArguments> words = launch.arguments;
@@ -115,10 +134,7 @@ Status GpuStream<Api>::launch_part(const GpuKernelLaunch& launch, int64_t round,
   };
   Status status = attempt();
   if (status.is_ok()) return status;
-  status = status.with_context(fmt::format("kernel '{}'", launch.kernel));
-  // Half an op cannot be taken back: what would be a refusal fails the stream.
-  if (!is_first && internal::is_refusal(status.code())) return internal_error(status.message());
-  return status;
+  return status.with_context(fmt::format("kernel '{}'", launch.kernel));
 }
 
 }  // namespace stagecoach

@@ -8,6 +8,7 @@ namespace stagecoach {
 
 namespace internal {
 
+/// Where the view begins, for the driver.
 inline GpuAddress gpu_address_of(const BufferView& view) {
   return static_cast<GpuAddress>(view.buffer->device_address()) +
          static_cast<GpuAddress>(view.offset);
@@ -149,3 +150,4 @@ void GpuStream<Api>::probe() {
 
 #include "backends/gpu/gpu_stream_copy.h"
 #include "backends/gpu/gpu_stream_launch.h"
+#include "backends/gpu/gpu_stream_library.h"

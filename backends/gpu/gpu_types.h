@@ -21,7 +21,8 @@ enum class GpuAttribute : uint8_t {
   kWarpSize,
   kSharedBytesPerBlock,  ///< the most a kernel may opt in to
   kCopyEngines,
+  kHasKernelTimeout,  ///< not 0: a display is served, and long kernels are ended
 };
-inline constexpr int kGpuAttributeCount = static_cast<int>(GpuAttribute::kCopyEngines) + 1;
+inline constexpr int kGpuAttributeCount = static_cast<int>(GpuAttribute::kHasKernelTimeout) + 1;
 
 }  // namespace stagecoach

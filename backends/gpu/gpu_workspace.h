@@ -32,7 +32,7 @@ class GpuWorkspace {
     if (size <= size_) return Status::ok();
     release_unused();
     GpuAddress larger = 0;
-    int error = core_.allocate(larger, size);
+    int error = core_.allocate(larger, size, GpuDeviceCore<Api>::Release::kScratch);
     if (error != Api::kSuccess) {
       Status status = gpu_status(core_.api(), error, "allocate workspace");
       return status.with_context(
@@ -59,7 +59,7 @@ class GpuWorkspace {
   };
 
   void give_back(GpuAddress address, ByteCount size) {
-    core_.release(GpuDeviceCore<Api>::Release::kDevice, address, size);
+    core_.release(GpuDeviceCore<Api>::Release::kScratch, address, size);
   }
   void release_unused() {
     std::erase_if(outgrown_, [this](Outgrown& old) {

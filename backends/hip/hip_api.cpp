@@ -9,10 +9,9 @@ std::string HipApi::arch_name(int major, int minor) {
 }
 
 std::string HipApi::start_advice(int error) {
-  // Without a card hipInit answers "invalid device" and hipGetDeviceCount "no device".
-  if (error == GpuErrorCode::kInvalidDevice || error == GpuErrorCode::kNoDevice) {
-    return "the runtime sees no card: check rocminfo, access to /dev/kfd and "
-           "HIP_VISIBLE_DEVICES, or use another device such as cpu:1";
+  if (error == GpuErrorCode::kNoDevice) {
+    return "check rocminfo, access to /dev/kfd and HIP_VISIBLE_DEVICES, or use another device such "
+           "as cpu:1";
   }
   return "check the driver with rocminfo, or use another device such as cpu:1";
 }
@@ -34,6 +33,8 @@ int HipApi::device_attribute(int* value, GpuAttribute attribute, int device) con
       // HIP answers this for NVIDIA only; AMD cards have two copy engines at least.
       *value = 2;
       return kSuccess;
+    case GpuAttribute::kHasKernelTimeout:
+      return ask(HipConstants::kKernelTimeout);
   }
   return GpuErrorCode::kInvalidValue;
 }

@@ -15,6 +15,7 @@ namespace stagecoach {
 struct HipConstants {
   static constexpr int kComputeMajor = 23;
   static constexpr int kComputeMinor = 61;
+  static constexpr int kKernelTimeout = 18;
   static constexpr int kMultiprocessors = 63;
   static constexpr int kWarpSize = 87;
   static constexpr int kSharedBytes = 74;
@@ -86,6 +87,7 @@ class HipApi {
   int enable_peer(GpuContextHandle peer) const {
     return f_.hipDeviceEnablePeerAccess(device_of(peer), 0);
   }
+  int memory_info(size_t* free, size_t* total) const { return f_.hipMemGetInfo(free, total); }
   int allocate(GpuAddress* address, size_t size) const;
   int free(GpuAddress address) const { return f_.hipFree(pointer(address)); }
   int allocate_host(void** data, size_t size) const {

@@ -5,6 +5,7 @@
 #include "backends/gpu/gpu_backend.h"
 #include "backends/hip/hip_api.h"
 #include "backends/hip/hip_kernels.h"
+#include "backends/hip/hip_library.h"
 
 namespace stagecoach {
 
@@ -17,7 +18,10 @@ std::unique_ptr<Backend> make_hip_backend(std::string library,
                                 load_hip_functions(hip_library_names(name)));
     return HipApi(functions);
   };
-  return std::make_unique<GpuBackend<HipApi>>(std::move(load), std::move(table));
+  auto open_library = [](const GpuLibraryRequest& request) {
+    return open_hip_library(load_rocblas_functions(rocblas_library_names()), request);
+  };
+  return std::make_unique<GpuBackend<HipApi>>(std::move(load), std::move(table), open_library);
 }
 
 std::unique_ptr<Backend> make_hip_backend(std::string library) {

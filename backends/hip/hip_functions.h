@@ -18,6 +18,7 @@ namespace stagecoach {
   X(hipGetDeviceCount, (int*))                                                                 \
   X(hipDeviceGetName, (char*, int, int))                                                       \
   X(hipDeviceTotalMem, (size_t*, int))                                                         \
+  X(hipMemGetInfo, (size_t*, size_t*))                                                         \
   X(hipDeviceGetAttribute, (int*, int, int))                                                   \
   X(hipDeviceGetPCIBusId, (char*, int, int))                                                   \
   X(hipDeviceCanAccessPeer, (int*, int, int))                                                  \

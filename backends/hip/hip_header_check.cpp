@@ -53,6 +53,7 @@ static_assert(same(GpuErrorCode::kUnknown, hipErrorUnknown));
 
 static_assert(same(HipConstants::kComputeMajor, hipDeviceAttributeComputeCapabilityMajor));
 static_assert(same(HipConstants::kComputeMinor, hipDeviceAttributeComputeCapabilityMinor));
+static_assert(same(HipConstants::kKernelTimeout, hipDeviceAttributeKernelExecTimeout));
 static_assert(same(HipConstants::kMultiprocessors, hipDeviceAttributeMultiprocessorCount));
 static_assert(same(HipConstants::kWarpSize, hipDeviceAttributeWarpSize));
 static_assert(same(HipConstants::kSharedBytes, hipDeviceAttributeMaxSharedMemoryPerBlock));

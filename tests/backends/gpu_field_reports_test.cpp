@@ -61,6 +61,48 @@ TEST_F(FieldReport65, WhatTheDriverDeniesIsUnimplemented) {
       << status.message();
 }
 
+// The user decides both ways: a probe cannot know every machine.
+TEST_F(FieldReport65, TheUserOverridesTheProbe) {
+  FakeGpuOptions options;
+  options.peer_copies = FakePeerCopies::kCorrupt;
+  build(options);
+  open("all");
+  std::vector<Device*> pair = {&device(0), &device(1)};
+  const std::vector<PeerLink> untested = {PeerLink{0, 1}, PeerLink{1, 0}};
+  auto settled = [&](PeerChoice choice) {
+    std::vector<PeerLink> links = untested;
+    Status status = settle_peer_links(pair, choice, links);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    return links;
+  };
+  for (const PeerLink& link : settled(PeerChoice::kProbe)) {
+    EXPECT_EQ(link.state, PeerState::kBroken);
+  }
+  for (const PeerLink& link : settled(PeerChoice::kOn)) {
+    EXPECT_EQ(link.state, PeerState::kWorks);
+    EXPECT_EQ(link.reason, "not tested: STAGECOACH_PEER=on");
+  }
+  options.peer_copies = FakePeerCopies::kWork;
+  build(options);
+  open("all");
+  pair = {&device(0), &device(1)};
+  for (const PeerLink& link : settled(PeerChoice::kOff)) {
+    EXPECT_EQ(link.state, PeerState::kImpossible);
+    EXPECT_EQ(link.reason, "turned off by STAGECOACH_PEER=off");
+  }
+}
+
+TEST_F(FieldReport65, WhatTheDriverDeniesCannotBeForced) {
+  FakeGpuOptions options;
+  options.peer_copies = FakePeerCopies::kImpossible;
+  build(options);
+  open("all");
+  std::vector<PeerLink> links = {PeerLink{0, 1}};
+  ASSERT_TRUE(settle_peer_links({&device(0), &device(1)}, PeerChoice::kOn, links).is_ok());
+  EXPECT_EQ(links[0].state, PeerState::kImpossible);
+  EXPECT_NE(links[0].reason, "");
+}
+
 class FieldReport67 : public GpuRig {
  protected:
   Status opening() {

@@ -1,6 +1,7 @@
 // The loaders: what is said where a driver is missing, is no driver, or has no card.
 #include <gtest/gtest.h>
 
+#include "backends/gpu/gpu_error_map.h"
 #include "core/shared_library.h"
 #if STAGECOACH_CUDA
 #include "backends/cuda/cuda_api.h"
@@ -108,7 +109,7 @@ TEST(HipLoader, TheRealLibraryHasEveryFunction) {
   }
   Status status = make_hip_backend()->availability();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(mentions(status, "sees no card"));
+  EXPECT_TRUE(mentions(status, "finds no card"));
   EXPECT_TRUE(mentions(status, "cpu:1"));
 }
 #endif

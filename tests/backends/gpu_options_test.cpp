@@ -1,6 +1,12 @@
 #include "backends/gpu/gpu_options.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include "backends/gpu/gpu_memory.h"
+#include "backends/gpu/gpu_sysfs.h"
 #include "tests/backends/gpu_rig.h"
+#include "tests/core/temporary_folder.h"
 
 namespace stagecoach {
 namespace {
@@ -30,6 +36,22 @@ TEST(GpuOptions, OneCardAllCardsAndParts) {
   EXPECT_EQ((*parts)[3].index, 3);
 }
 
+TEST(GpuOptions, SwitchesAreOnOrOff) {
+  auto plain = parse("cuda:0", 1);
+  ASSERT_TRUE(plain.is_ok());
+  EXPECT_TRUE(plain->front().use_libraries);
+  EXPECT_FALSE(plain->front().fp16_accumulate);
+  EXPECT_FALSE(plain->front().is_deterministic);
+  auto set = parse("cuda:0x2[memory=1G,libraries=on,fp16_accumulate=on]", 1);
+  ASSERT_TRUE(set.is_ok()) << set.status().to_string();
+  EXPECT_TRUE((*set)[1].use_libraries);
+  EXPECT_TRUE((*set)[1].fp16_accumulate);
+  EXPECT_EQ((*set)[1].memory_bytes, kGiB);
+  auto off = parse("cuda:0[libraries=off,fp16_accumulate=off]", 1);
+  ASSERT_TRUE(off.is_ok());
+  EXPECT_FALSE(off->front().use_libraries);
+}
+
 TEST(GpuOptions, MistakesAreNamed) {
   struct Case {
     const char* text;
@@ -41,7 +63,12 @@ TEST(GpuOptions, MistakesAreNamed) {
       {"cuda:0x17", "'0x17' names no card"},
       {"cuda:0x", "'0x' names no card"},
       {"cuda:-1", "'-1' names no card"},
-      {"cuda:0[speed=1]", "unknown option 'speed'; the only one is 'memory'"},
+      {"cuda:0[speed=1]",
+       "unknown option 'speed'; there are 'memory', 'libraries' and 'fp16_accumulate'"},
+      {"cuda:0[libraries=maybe]", "option 'libraries' is 'maybe'; it takes on or off"},
+      {"cuda:0[libraries=on,off]", "option 'libraries' has 2 values"},
+      {"cuda:0[fp16_accumulate=1]", "option 'fp16_accumulate' is '1'; it takes on or off"},
+      {"cuda:0[libraries=off,fp16_accumulate=on]", "option 'fp16_accumulate' needs 'libraries'"},
       {"cuda:0[memory=1G,2G]", "option 'memory' has 2 values"},
       {"cuda:0[memory=much]", "option 'memory': "},
       {"cuda:0[memory=0]", "option 'memory' is 0; it must be above 0"},
@@ -62,18 +89,83 @@ TEST(GpuOptions, AnAbsentCardIsUnavailable) {
             std::string::npos);
 }
 
+// The contract: without a cap, 1.5 GiB stay for a display; driver and libraries take some too.
+TEST(GpuUsableMemory, LeavesRoomForOthers) {
+  EXPECT_EQ(usable_memory_bytes(8 * kGiB, 8 * kGiB, true), 6 * kGiB + 512 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(7 * kGiB, 8 * kGiB, false), 7 * kGiB - 256 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(32 * kMiB, 32 * kMiB, false), 31 * kMiB);
+  EXPECT_EQ(usable_memory_bytes(kGiB, 8 * kGiB, true), 0);
+}
+
+// Ops find their scratch memory however full the device is, and more while there is more.
+TEST(GpuMemoryAccount, ScratchMemoryIsSetAside) {
+  GpuMemoryAccount account(80 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 10 * kMiB);
+  EXPECT_TRUE(account.reserve(60 * kMiB));
+  EXPECT_FALSE(account.reserve(11 * kMiB));
+  EXPECT_TRUE(account.reserve_scratch(8 * kMiB));
+  EXPECT_EQ(account.usage().used_bytes, 70 * kMiB);
+  EXPECT_TRUE(account.reserve_scratch(7 * kMiB));
+  EXPECT_EQ(account.usage().used_bytes, 75 * kMiB);
+  EXPECT_FALSE(account.reserve_scratch(6 * kMiB));
+  account.release_scratch(8 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 70 * kMiB);
+  account.release_scratch(7 * kMiB);
+  account.release(60 * kMiB);
+  EXPECT_EQ(account.usage().used_bytes, 10 * kMiB);
+}
+
+TEST(GpuDisplay, IsFoundByAConnectorThatIsOn) {
+  TemporaryFolder folder;
+  std::string connector = folder.path() + "/0000:3b:00.0/drm/card0/card0-HDMI-A-1";
+  std::filesystem::create_directories(connector);
+  EXPECT_FALSE(pci_drives_display("0000:3B:00.0", folder.path()));
+  std::ofstream(connector + "/enabled") << "disabled\n";
+  EXPECT_FALSE(pci_drives_display("0000:3B:00.0", folder.path()));
+  std::ofstream(connector + "/enabled") << "enabled\n";
+  EXPECT_TRUE(pci_drives_display("00000000:3B:00.0", folder.path()));
+  EXPECT_FALSE(pci_drives_display("0000:3b:00.1", folder.path()));
+  EXPECT_FALSE(pci_drives_display("", folder.path()));
+}
+
 class GpuDevices : public GpuRig {};
+
+TEST_F(GpuDevices, TakeWhatOthersLeaveUnlessACapIsGiven) {
+  FakeGpuOptions options;
+  options.foreign_bytes = 8 * kMiB;
+  build(options);
+  open("0");
+  EXPECT_EQ(device().info().memory_bytes, 23 * kMiB);
+  close();
+  open("0[memory=30M]");
+  EXPECT_EQ(device().info().memory_bytes, 30 * kMiB);
+  close();
+  options.memory_bytes = 16 * kGiB;
+  options.foreign_bytes = 2 * kGiB;
+  options.drives_display = true;
+  build(options);
+  open("0x2");
+  EXPECT_EQ(device(0).info().memory_bytes, 6 * kGiB + 256 * kMiB);
+  close();
+  options.foreign_bytes = 15 * kGiB;
+  build(options);
+  Status full = machine_->open("0").status();
+  EXPECT_EQ(full.code(), StatusCode::kUnavailable);
+  EXPECT_NE(full.message().find("drives a display"), std::string::npos) << full.message();
+}
 
 TEST_F(GpuDevices, LogicalDevicesShareACardAndItsMemory) {
   open("0x2");
   ASSERT_EQ(devices_.size(), 2u);
   EXPECT_EQ(device(0).id(), "fake_gpu:0.0");
   EXPECT_EQ(device(1).id(), "fake_gpu:0.1");
-  EXPECT_EQ(device(0).info().memory_bytes, 16 * kMiB);
+  EXPECT_EQ(device(0).info().memory_bytes, 31 * kMiB / 2);  // a 32nd is the driver's
+  MemoryUsage usage = *device(0).memory_usage();
+  ByteCount each = usage.total_bytes - usage.used_bytes;
   EXPECT_EQ(driver().calls(FakeGpuFunction::retain_context), 2);
   // What one takes, the other still has.
-  EXPECT_EQ(device(0).allocate(16 * kMiB, "all").outcome, AllocationOutcome::kOk);
-  BufferHandle all = device_buffer(16 * kMiB, 1);
+  EXPECT_EQ(device(0).allocate(each, "all").outcome, AllocationOutcome::kOk);
+  BufferHandle all = device_buffer(each, 1);
   EXPECT_EQ(device(1).allocate(1, "more").outcome, AllocationOutcome::kExhausted);
 }
 

@@ -15,9 +15,9 @@ void GpuRig::TearDown() {
   alarm(0);
 }
 
-void GpuRig::build(const FakeGpuOptions& options) {
+void GpuRig::build(const FakeGpuOptions& options, GpuLibraryOpener open_library) {
   close();
-  machine_ = std::make_unique<FakeGpuMachine>(options);
+  machine_ = std::make_unique<FakeGpuMachine>(options, std::move(open_library));
 }
 
 void GpuRig::open(const std::string& which) {

@@ -15,7 +15,7 @@ namespace stagecoach {
 class GpuRig : public testing::Test {
  protected:
   /// A new machine; devices of the old one are closed first.
-  void build(const FakeGpuOptions& options = {});
+  void build(const FakeGpuOptions& options = {}, GpuLibraryOpener open_library = nullptr);
   /// Opens "fake_gpu:WHICH", which must succeed.
   void open(const std::string& which);
   void close();

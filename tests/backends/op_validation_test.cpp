@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <limits>
@@ -63,7 +64,7 @@ TEST_F(OpValidationTest, NamesOperationAndLabel) {
 TEST_F(OpValidationTest, UnknownKind) {
   OpCall call = matmul();
   call.kind = static_cast<OpKind>(kOpKindCount);
-  expect_refused(call, "operation kind 23 is unknown");
+  expect_refused(call, fmt::format("operation kind {} is unknown", kOpKindCount));
 }
 
 TEST_F(OpValidationTest, OperandCounts) {

@@ -46,7 +46,7 @@ constexpr const char* kNoAsyncFailure =
 ConformanceBackend fake_gpu_variant(std::string name, int card_count, std::string which) {
   FakeGpuOptions options;
   options.card_count = card_count;
-  options.memory_bytes = 2 * kConformanceMemoryBytes;
+  options.memory_bytes = 3 * kConformanceMemoryBytes;
   auto machine = std::make_shared<FakeGpuMachine>(options);
   ConformanceBackend backend;
   backend.name = std::move(name);

@@ -1,6 +1,8 @@
 #include "core/settings.h"
 
 #include <gtest/gtest.h>
+#include <set>
+#include <string>
 
 #include "environment_value.h"
 
@@ -52,13 +54,32 @@ TEST(Settings, RefusesBadLogLevels) {
   }
 }
 
+TEST(Settings, PeerChoiceAndLibrariesAreRead) {
+  EnvironmentValue cuda("STAGECOACH_CUDA_LIBRARY", "my_cuda.so");
+  EnvironmentValue hip("STAGECOACH_HIP_LIBRARY", "my_hip.so");
+  for (const char* value : {"auto", "on", "off"}) {
+    EnvironmentValue peer("STAGECOACH_PEER", value);
+    Result<Settings> settings = read_settings();
+    ASSERT_TRUE(settings.is_ok());
+    EXPECT_EQ(settings->peer, value);
+    EXPECT_EQ(settings->cuda_library, "my_cuda.so");
+    EXPECT_EQ(settings->hip_library, "my_hip.so");
+  }
+  EnvironmentValue peer("STAGECOACH_PEER", "yes");
+  EXPECT_NE(read_settings().status().message().find("STAGECOACH_PEER is 'yes'"), std::string::npos);
+}
+
 TEST(Settings, EveryVariableIsDescribed) {
-  ASSERT_EQ(all_settings().size(), 3u);
+  std::set<std::string> names;
   for (const SettingInfo& setting : all_settings()) {
-    EXPECT_STRNE(setting.name, "");
+    names.insert(setting.name);
     EXPECT_STRNE(setting.values, "");
     EXPECT_STRNE(setting.meaning, "");
   }
+  const std::set<std::string> expected = {
+      "NO_COLOR",       "STAGECOACH_CUDA_LIBRARY", "STAGECOACH_HIP_LIBRARY",
+      "STAGECOACH_LOG", "STAGECOACH_PEER",         "STAGECOACH_THREADS"};
+  EXPECT_EQ(names, expected);
 }
 
 }  // namespace

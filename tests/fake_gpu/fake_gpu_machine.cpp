@@ -4,6 +4,7 @@
 
 #include "backends/cpu/cpu_executable.h"
 #include "backends/cpu/cpu_ops.h"
+#include "backends/gpu/gpu_op_launch.h"
 
 namespace stagecoach {
 
@@ -72,39 +73,61 @@ OracleKernelTable::OracleKernelTable(FakeGpuDriver& driver) : pool_(TaskPool::cr
 }
 
 Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch&) {
-  size_t position = 0;
-  {
-    std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      calls_.push_back(std::make_unique<OpCall>());
-      free_.reserve(calls_.size());
-      free_.push_back(calls_.size() - 1);
-    }
-    position = free_.back();
-    free_.pop_back();
-    *calls_[position] = call;
-  }
   GpuLaunchPlan plan;
   plan.workspace_bytes = workspace_bytes_;
   plan.launch_count = 1;
   GpuKernelLaunch& launch = plan.launches[0];
   launch.kernel = kOracleKernel;
-  launch.arguments[0] = position;
+  launch.arguments[0] = keep(call);
   launch.argument_count = 3;
   launch.workspace_arguments = 1u << 1;
   launch.error_arguments = 1u << 2;
+  if (describes_for_libraries_ && library_might_serve(call.kind)) describe(call, plan);
   return plan;
+}
+
+uint64_t OracleKernelTable::keep(const OpCall& call) {
+  std::lock_guard lock(mutex_);
+  if (describes_for_libraries_ && library_might_serve(call.kind)) {
+    uint64_t index = ring_next_++ % kRing;
+    ring_[index] = call;
+    return kRingStart + index;
+  }
+  if (free_.empty()) {
+    calls_.push_back(std::make_unique<OpCall>());
+    free_.reserve(calls_.size());
+    free_.push_back(calls_.size() - 1);
+  }
+  size_t position = free_.back();
+  free_.pop_back();
+  *calls_[position] = call;
+  return position;
+}
+
+OpCall OracleKernelTable::take(uint64_t position) {
+  std::lock_guard lock(mutex_);
+  if (position >= kRingStart) return ring_[position - kRingStart];
+  free_.push_back(position);
+  return *calls_[position];
+}
+
+void OracleKernelTable::describe(const OpCall& call, GpuLaunchPlan& plan) {
+  GpuArch arch;
+  constexpr ByteCount kPlenty = 1 << 20;
+  arch.shared_bytes = kPlenty;
+  Result<GpuLaunchPlan> own = plan_op(call, arch);
+  STAGECOACH_CHECK(own.is_ok());
+  // A product among other launches cannot stand in for the one launch that computes all.
+  if (own->launch_count == 1 && own->product_count == 1) {
+    plan.products[0] = own->products[0];
+    plan.product_count = 1;
+  }
+  plan.attention = own->attention;
 }
 
 int OracleKernelTable::run(void* user, const uint64_t* arguments) {
   auto& table = *static_cast<OracleKernelTable*>(user);
-  auto position = static_cast<size_t>(arguments[0]);
-  OpCall call;
-  {
-    std::lock_guard lock(table.mutex_);
-    call = *table.calls_[position];
-    table.free_.push_back(position);
-  }
+  OpCall call = table.take(arguments[0]);
   ByteCount scratch = table.workspace_bytes_;
   if (scratch > 0) {
     std::memset(reinterpret_cast<void*>(static_cast<uintptr_t>(arguments[1])), 0xff,
@@ -123,10 +146,11 @@ std::string_view OracleKernelTable::provider(OpKind) const {
   return "CPU oracle";
 }
 
-FakeGpuMachine::FakeGpuMachine(const FakeGpuOptions& options)
+FakeGpuMachine::FakeGpuMachine(const FakeGpuOptions& options, GpuLibraryOpener open_library)
     : driver_(options),
       table_(std::make_shared<OracleKernelTable>(driver_)),
-      backend_(make_fake_gpu_backend(driver_, table_)) {
+      open_library_(std::move(open_library)),
+      backend_(make_backend()) {
   add_test_kernels(driver_);
 }
 

@@ -24,29 +24,45 @@ class OracleKernelTable final : public GpuKernelTable {
   GpuCode& edit_code() { return code_; }
   /// Scratch memory that every op asks for from now on.
   void set_workspace_bytes(ByteCount size) { workspace_bytes_ = size; }
+  /// From now on plans say of products and attention what libraries may compute of them.
+  void describe_for_libraries() { describes_for_libraries_ = true; }
 
  private:
   static int run(void* user, const uint64_t* arguments);
+  static void describe(const OpCall& call, GpuLaunchPlan& plan);
+  /// Keeps `call` for its launch; where it is.
+  uint64_t keep(const OpCall& call);
+  OpCall take(uint64_t position);
 
   GpuCode code_;
   std::unique_ptr<TaskPool> pool_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<OpCall>> calls_;  // queued or free; a launch carries its position
   std::vector<size_t> free_;
+  /// Calls that a library may compute, whose launches then never come: the oldest are overwritten.
+  static constexpr uint64_t kRing = 256;
+  static constexpr uint64_t kRingStart = uint64_t{1} << 32;
+  std::vector<OpCall> ring_ = std::vector<OpCall>(kRing);
+  uint64_t ring_next_ = 0;
   std::atomic<ByteCount> workspace_bytes_{0};
+  std::atomic<bool> describes_for_libraries_{false};
 };
 
 /// A fake machine with the oracle's kernels, the test kernels of the CPU backend, and the backend
 /// that opens its cards. Outlives the devices opened on it.
 class FakeGpuMachine {
  public:
-  explicit FakeGpuMachine(const FakeGpuOptions& options = {});
+  /// `open_library`, which may be empty, opens what computes some ops in place of the oracle.
+  explicit FakeGpuMachine(const FakeGpuOptions& options = {},
+                          GpuLibraryOpener open_library = nullptr);
 
   FakeGpuDriver& driver() { return driver_; }
   OracleKernelTable& table() { return *table_; }
   Backend& backend() { return *backend_; }
   /// Another backend on this machine, for a registry.
-  std::unique_ptr<Backend> make_backend() { return make_fake_gpu_backend(driver_, table_); }
+  std::unique_ptr<Backend> make_backend() {
+    return make_fake_gpu_backend(driver_, table_, open_library_);
+  }
   /// Opens "fake_gpu:WHICH".
   Result<std::vector<std::unique_ptr<Device>>> open(const std::string& which);
   /// An image that holds the test kernels.
@@ -55,6 +71,7 @@ class FakeGpuMachine {
  private:
   FakeGpuDriver driver_;
   std::shared_ptr<OracleKernelTable> table_;
+  GpuLibraryOpener open_library_;
   std::unique_ptr<Backend> backend_;
 };
 

@@ -2,8 +2,8 @@
 # shellcheck disable=SC2317  # parts are called by name
 # usage: tests/hardware/prove_card.sh BUILD OUT [PART...]
 # Proves the GPU backends on a real NVIDIA card, and the HIP backend through hip_over_cuda
-# (docs/hip_backend.md). BUILD is a build folder with both backends, tests and benchmarks. Parts, all
-# by default: conformance ops sanitizer training overhead. OUT gets a log a part and summary.txt.
+# (docs/hip_backend.md). BUILD is a build folder with both backends, tests and benchmarks. Parts (by
+# default all): conformance ops sanitizer training overhead. OUT gets a log a part and summary.txt.
 # TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
 set -uo pipefail
 if [ $# -lt 2 ]; then
@@ -48,6 +48,9 @@ ops() {
       --gtest_filter="*GpuOpsTest*$kind" &
   done
   wait
+  # Own kernels, in place of which the vendor's libraries have run so far.
+  STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES="cuda:$card[libraries=off]" check ops_own_small \
+    "$build/tests/test_kernels" --gtest_filter='*GpuOpsTest*'
   STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES=hip:$card check ops_hip_small \
     "$build/tests/test_kernels" --gtest_filter='*GpuOpsTest*'
   for kind in ops_fp32 ops_bf16 ops_fp16 ops_hip_small; do
@@ -58,7 +61,7 @@ ops() {
 sanitizer() {
   local tool
   for tool in memcheck racecheck; do
-    STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES=cuda:$card check "$tool" \
+    STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES="cuda:$card[libraries=off]" check "$tool" \
       compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_kernels" \
       --gtest_filter='*GpuOpsTest*' &
   done
@@ -70,10 +73,10 @@ sanitizer() {
 
 # train NAME DEVICES: the demo's model, 100 iterations.
 train() {
-  check "train_$1" "$build/stagecoach" train --config "$root/configs/demo.toml" --devices "$2" --set \
-    model.path="$root/configs/demo-model" data.train="[\"$TEXT\"]" data.validation=[] train.eval_every=0 \
-    train.iterations=100 train.deterministic=true devices.memory=auto output.dir="$out/run_$1" \
-    output.save_every=0
+  check "train_$1" "$build/stagecoach" train --config "$root/configs/demo.toml" --devices "$2" \
+    --set model.path="$root/configs/demo-model" data.train="[\"$TEXT\"]" data.validation=[] \
+    train.eval_every=0 train.iterations=100 train.deterministic=true devices.memory=auto \
+    output.dir="$out/run_$1" output.save_every=0
 }
 value() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$out/run_$1/summary.json" 2>/dev/null; }
 losses() { sed -n 's/.*"loss":\([0-9.e+-]*\).*/\1/p' "$out/run_$1/metrics.jsonl"; }

@@ -1,5 +1,6 @@
 #include "backends/gpu/gpu_op_launch.h"
 
+#include <bit>
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -141,6 +142,123 @@ TEST_F(GpuOpLaunchTest, LogitsExistForFewRowsOnly) {
       EXPECT_LT((result.rounds - 1) * chunk, rows);
     }
   }
+}
+
+/// A product is described as its launch computes it: same places, same extents, round by round.
+void expect_described(const GpuLaunchPlan& plan, const GpuProduct& product) {
+  const GpuKernelLaunch& launch = plan.launches[static_cast<size_t>(product.launch)];
+  ASSERT_TRUE(launch.kernel.starts_with("matmul_"));
+  EXPECT_EQ(launch.kernel.substr(7, 2),
+            std::string(product.transpose_a ? "t" : "n") + (product.transpose_b ? "t" : "n"));
+  constexpr uint64_t kWorkspace = 1 << 20;
+  for (int64_t round : {int64_t{0}, plan.rounds / 2, plan.rounds - 1}) {
+    GpuProductRound part = product_round(product, round, kWorkspace);
+    auto argument = [&](size_t index) {
+      uint64_t base = (launch.workspace_arguments >> index & 1u) != 0 ? kWorkspace : 0;
+      return static_cast<int64_t>(launch.arguments[index] + base) + launch.steps[index] * round;
+    };
+    EXPECT_EQ(static_cast<int64_t>(part.operands.out), argument(0));
+    EXPECT_EQ(part.shape.out_stride, argument(1));
+    EXPECT_EQ(static_cast<int64_t>(part.operands.a), argument(2));
+    EXPECT_EQ(part.shape.a_stride, argument(3));
+    EXPECT_EQ(static_cast<int64_t>(part.operands.b), argument(4));
+    EXPECT_EQ(part.shape.b_stride, argument(5));
+    EXPECT_EQ(static_cast<int64_t>(part.operands.bias), argument(6));
+    EXPECT_EQ(part.shape.m, std::min(argument(7), argument(10)));
+    EXPECT_EQ(part.shape.n, argument(8));
+    EXPECT_EQ(part.shape.k, std::min(argument(9), argument(11)));
+    EXPECT_EQ(std::bit_cast<float>(static_cast<uint32_t>(argument(12))), part.operands.alpha);
+    EXPECT_EQ(part.shape.out_dtype == DType::kF32, argument(13) != 0);
+    EXPECT_EQ(part.shape.accumulate, argument(14) != 0);
+  }
+}
+
+TEST_F(GpuOpLaunchTest, ProductsAreDescribedAsLaunchesComputeThem) {
+  int described = 0;
+  auto check = [&](const OpCall& call) {
+    SCOPED_TRACE(op_kind_name(call.kind));
+    GpuLaunchPlan result = plan(call);
+    for (int i = 0; i < result.product_count; ++i) {
+      expect_described(result, result.products[static_cast<size_t>(i)]);
+      ++described;
+    }
+  };
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    constexpr int64_t kRows = 10'000, kColumns = 64, kWords = 50257;
+    TensorView hidden = tensor(dtype, {kRows, kColumns}),
+               weight = tensor(dtype, {kWords, kColumns});
+    TensorView labels = tensor(DType::kI32, {kRows}), rows = tensor(DType::kF32, {kRows});
+    check(call_of(OpKind::kLinearCrossEntropyForward, {rows, rows}, {hidden, weight, labels}));
+    for (bool accumulate : {false, true}) {
+      OpCall input = call_of(OpKind::kLinearCrossEntropyBackwardInput, {hidden},
+                             {hidden, weight, labels, rows});
+      input.scale = 0.25f;
+      input.accumulate = accumulate;
+      ASSERT_GT(plan(input).rounds, 2);
+      check(input);
+    }
+    check(call_of(OpKind::kLinearCrossEntropyBackwardWeight,
+                  {tensor(DType::kF32, {kWords, kColumns})}, {hidden, weight, labels, rows}));
+    for (int form = 0; form < 4; ++form) {
+      OpCall product = call_of(OpKind::kMatmul, {tensor(DType::kF32, {5, 7})},
+                               {tensor(dtype, form / 2 != 0 ? Shape{3, 5} : Shape{5, 3}),
+                                tensor(dtype, form % 2 != 0 ? Shape{7, 3} : Shape{3, 7})});
+      product.transpose_a = form / 2 != 0;
+      product.transpose_b = form % 2 != 0;
+      check(product);
+    }
+  }
+  EXPECT_EQ(described, 3 * (1 + 2 * 2 + 2 + 4));
+}
+
+TEST_F(GpuOpLaunchTest, AttentionIsDescribedWithoutDropoutOnly) {
+  OpCall call = call_of(OpKind::kAttentionForward,
+                        {tensor(DType::kBF16, {8, 32}), tensor(DType::kF32, {8, 2})},
+                        {tensor(DType::kBF16, {8, 64})});
+  call.sequence = 4;
+  call.heads = 2;
+  call.kv_heads = 1;
+  call.head_dim = 16;
+  call.scale = 0.25f;
+  GpuLaunchPlan result = plan(call);
+  ASSERT_TRUE(result.attention.has_value());
+  EXPECT_EQ(result.attention->shape.batch, 2);
+  EXPECT_TRUE(result.attention->shape.is_aligned);
+  call.drop_probability = 0.5f;
+  EXPECT_FALSE(plan(call).attention.has_value());
+  call.drop_probability = 0.0f;
+  call.inputs[0].memory.offset = 2;
+  EXPECT_FALSE(plan(call).attention->shape.is_aligned);
+}
+
+TEST_F(GpuOpLaunchTest, ShapesForMatrixUnitsGoToNvidiaCodeAlone) {
+  OpCall call = call_of(OpKind::kAttentionForward,
+                        {tensor(DType::kBF16, {4, 128}), tensor(DType::kF32, {4, 1})},
+                        {tensor(DType::kBF16, {4, 3 * 128})});
+  call.sequence = 4;
+  call.heads = call.kv_heads = 1;
+  call.head_dim = 128;
+  call.drop_probability = 0.1f;
+  OpCall product = call_of(OpKind::kMatmul, {tensor(DType::kBF16, {256, 256})},
+                           {tensor(DType::kBF16, {256, 8}), tensor(DType::kBF16, {8, 256})});
+  auto first = [&](const OpCall& planned) {
+    Result<GpuLaunchPlan> plan = plan_op(planned, arch_);
+    EXPECT_TRUE(plan.is_ok()) << plan.status().to_string();
+    return plan.is_ok() ? plan->launches[0] : GpuKernelLaunch();
+  };
+  EXPECT_EQ(first(call).kernel, "attention_forward_drop_d128_bf16");
+  EXPECT_EQ(first(product).grid[0], 2u);
+  EXPECT_EQ(first(product).shared_bytes, 96u * 1024u);
+  // A card of AMD's; then HIP's functions over an NVIDIA card, which runs NVIDIA code.
+  arch_.is_amd = true;
+  arch_.major = 10;
+  EXPECT_EQ(first(call).kernel, "attention_forward_d128_bf16");
+  EXPECT_EQ(first(product).grid[0], 4u);
+  EXPECT_EQ(first(product).shared_bytes, 0u);
+  arch_.major = 9;
+  EXPECT_EQ(first(call).kernel, "attention_forward_drop_d128_bf16");
+  arch_.warp_size = 64;
+  EXPECT_EQ(first(call).kernel, "attention_forward_d128_bf16");
 }
 
 TEST_F(GpuOpLaunchTest, AttentionThatNoKernelServesIsRefusedByName) {

@@ -152,19 +152,73 @@ Status emulate_launch(const GpuKernelLaunch& launch, const uint64_t* slots) {
   return Status::ok();
 }
 
+/// Memory full of NaN bits, so that what reads it before writing it is seen.
+class Scratch {
+ public:
+  explicit Scratch(ByteCount size)
+      : words_(static_cast<size_t>(size) / 8 + 64, ~uint64_t{0}),
+        address_((reinterpret_cast<uintptr_t>(words_.data()) + 255) / 256 * 256) {}
+  uint64_t address() const { return address_; }
+
+ private:
+  std::vector<uint64_t> words_;
+  uint64_t address_;
+};
+
+/// False: the library does not serve it.
+Result<bool> run_in_library(GpuLibrary& library, const GpuProduct& product, int64_t round,
+                            uint64_t workspace) {
+  GpuProductRound part = product_round(product, round, workspace);
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<ByteCount> size, library.find_product(part.shape));
+  if (!size.has_value()) return false;
+  Scratch scratch(*size);
+  Status ran = library.run_product(part.shape, part.operands, {nullptr, scratch.address(), *size});
+  if (!ran.is_ok()) return ran;
+  return true;
+}
+
+Result<bool> run_in_library(GpuLibrary& library, const GpuAttention& attention) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<ByteCount> size,
+                              library.find_attention(attention.shape));
+  if (!size.has_value()) return false;
+  Scratch scratch(*size);
+  Status ran = library.run_attention(attention.shape, attention.operands,
+                                     {nullptr, scratch.address(), *size});
+  if (!ran.is_ok()) return ran;
+  return true;
+}
+
+/// The product that launch `index` computes, or null.
+const GpuProduct* product_of(const GpuLaunchPlan& plan, int index) {
+  for (int i = 0; i < plan.product_count; ++i) {
+    const GpuProduct& product = plan.products[static_cast<size_t>(i)];
+    if (product.launch == index) return &product;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-Status emulate_plan(const GpuLaunchPlan& plan, uint64_t* error_word) {
-  // NaN bits, so that what reads workspace before writing it is seen.
-  std::vector<uint64_t> workspace(static_cast<size_t>(plan.workspace_bytes) / 8 + 32, ~uint64_t{0});
-  auto base = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
+Status emulate_plan(const GpuLaunchPlan& plan, uint64_t* error_word, GpuLibrary* library) {
+  bool is_done = false;
+  if (library != nullptr && plan.attention.has_value()) {
+    STAGECOACH_ASSIGN_OR_RETURN(is_done, run_in_library(*library, *plan.attention));
+  }
+  if (is_done) return Status::ok();
+  Scratch workspace(plan.workspace_bytes);
   for (int64_t round = 0; round < plan.rounds; ++round) {
     for (int i = 0; i < plan.launch_count; ++i) {
+      const GpuProduct* product = library == nullptr ? nullptr : product_of(plan, i);
+      if (product != nullptr) {
+        STAGECOACH_ASSIGN_OR_RETURN(bool served,
+                                    run_in_library(*library, *product, round, workspace.address()));
+        if (served) continue;
+      }
       const GpuKernelLaunch& launch = plan.launches[static_cast<size_t>(i)];
       std::array<uint64_t, GpuKernelLaunch::kMaxArguments> slots = launch.arguments;
       for (size_t k = 0; k < static_cast<size_t>(launch.argument_count); ++k) {
         slots[k] += static_cast<uint64_t>(launch.steps[k] * round);
-        if ((launch.workspace_arguments >> k & 1u) != 0) slots[k] += base;
+        if ((launch.workspace_arguments >> k & 1u) != 0) slots[k] += workspace.address();
         if ((launch.error_arguments >> k & 1u) != 0) {
           slots[k] = reinterpret_cast<uintptr_t>(error_word);
         }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/gpu/gpu_library.h"
 #include "core/task_pool.h"
 #include "hal/device.h"
 
@@ -45,8 +46,9 @@ class OpMachine {
 
 /// The CPU oracle, called directly.
 std::unique_ptr<OpMachine> oracle_machine();
-/// The GPU kernels emulated on the host.
-std::unique_ptr<OpMachine> emulated_machine();
+/// The GPU kernels emulated on the host; `library`, which outlives the machine, computes what it
+/// serves of an op.
+std::unique_ptr<OpMachine> emulated_machine(GpuLibrary* library = nullptr);
 /// Ops of `device`, which must outlive the machine.
 std::unique_ptr<OpMachine> device_machine(Device& device);
 

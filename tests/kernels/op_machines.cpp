@@ -102,7 +102,7 @@ class OracleMachine final : public HostMachine {
 
 class EmulatedMachine final : public HostMachine {
  public:
-  EmulatedMachine() {
+  explicit EmulatedMachine(GpuLibrary* library) : library_(library) {
     // Emulation takes the shapes of cards without matrix units.
     arch_.is_amd = true;
     arch_.major = 10;
@@ -114,10 +114,11 @@ class EmulatedMachine final : public HostMachine {
   Status compute(const OpCall& call) override {
     STAGECOACH_ASSIGN_OR_RETURN(GpuLaunchPlan plan, plan_op(call, arch_));
     uint64_t error_word = ~uint64_t{0};
-    STAGECOACH_RETURN_IF_ERROR(emulate_plan(plan, &error_word));
+    STAGECOACH_RETURN_IF_ERROR(emulate_plan(plan, &error_word, library_));
     if (error_word == ~uint64_t{0}) return Status::ok();
     return data_loss("row " + std::to_string(error_word));
   }
+  GpuLibrary* const library_;
   GpuArch arch_;
 };
 
@@ -182,8 +183,8 @@ std::unique_ptr<OpMachine> oracle_machine() {
   return std::make_unique<OracleMachine>();
 }
 
-std::unique_ptr<OpMachine> emulated_machine() {
-  return std::make_unique<EmulatedMachine>();
+std::unique_ptr<OpMachine> emulated_machine(GpuLibrary* library) {
+  return std::make_unique<EmulatedMachine>(library);
 }
 
 std::unique_ptr<OpMachine> device_machine(Device& device) {

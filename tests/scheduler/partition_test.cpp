@@ -5,7 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "scheduler/roundpipe.h"
+#include "scheduler/plan_validation.h"
+#include "scheduler/schedules/roundpipe.h"
 
 namespace stagecoach {
 namespace {

@@ -1,9 +1,11 @@
-#include "scheduler/roundpipe.h"
+#include "scheduler/schedules/roundpipe.h"
 
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "scheduler/plan_measures.h"
 #include "scheduler/plan_simulation.h"
+#include "scheduler/plan_validation.h"
 
 namespace stagecoach {
 namespace {
@@ -21,8 +23,12 @@ std::vector<Stage> chain(int forward) {
   return stages;
 }
 
-double unit(int, int) {
+int64_t unit(int, int) {
   return 1;
+}
+
+TimelineMeasures measured(const Plan& plan) {
+  return measure_timeline(plan, simulate_plan(plan, plan.layer_count(), unit));
 }
 
 TEST(RoundPipe, GoldenOrderOfReference) {
@@ -35,7 +41,7 @@ TEST(RoundPipe, GoldenOrderOfReference) {
             "g2| FB2:0 FB2:1 FB2:2 FB2:3 F1:4 F1:5 F1:6 F1:7\n"
             "g3| B3:0 B3:1 B3:2 B3:3 FB2:4 FB2:5 FB2:6 FB2:7\n");
   ASSERT_TRUE(validate_plan(plan, 3, false).is_ok());
-  EXPECT_DOUBLE_EQ(simulate_plan(plan, 3, unit).makespan, 13);
+  EXPECT_EQ(measured(plan).makespan_ns, 13);
 }
 
 TEST(RoundPipe, GoldenMakespanOfTheFigure) {
@@ -48,9 +54,8 @@ TEST(RoundPipe, GoldenMakespanOfTheFigure) {
   for (int layer = 11; layer >= 0; --layer) stages.push_back({ActionKind::kBackward, layer, layer});
   Plan plan = make_roundpipe_plan(stages, 4, 8, 2, 0, Dispatch::kRotation);
   ASSERT_TRUE(validate_plan(plan, 13, false).is_ok());
-  PlanTimeline timeline = simulate_plan(plan, 13, unit);
-  EXPECT_DOUBLE_EQ(timeline.makespan, 37);
-  EXPECT_NEAR(timeline.bubble, 3.0 / 37.0, 1e-12);
+  EXPECT_EQ(measured(plan).makespan_ns, 37);
+  EXPECT_NEAR(measured(plan).bubble_makespan, 3.0 / 37.0, 1e-12);
 }
 
 TEST(RoundPipe, BubbleEqualsClosedFormWhereItHolds) {
@@ -67,7 +72,7 @@ TEST(RoundPipe, BubbleEqualsClosedFormWhereItHolds) {
           ASSERT_TRUE(validate_plan(plan, forward + 1, false).is_ok());
           double n = devices, work = static_cast<double>(rounds * round_size) * stage_count;
           double expected = n * (n - 1) / (work + n * (n - 1));
-          EXPECT_NEAR(simulate_plan(plan, forward + 1, unit).bubble, expected, 1e-9)
+          EXPECT_NEAR(measured(plan).bubble_makespan, expected, 1e-9)
               << "N=" << devices << " rounds=" << rounds << " M_R=" << round_size
               << " S=" << stage_count;
         }

@@ -67,6 +67,7 @@ BAD = [
     ('doc-comment', 'hal/bad.h', 'namespace a {\n\n// plain\nstruct X {};\n}  // namespace a\n', 4),
     ('doc-comment', 'hal/bad.h', '/// X.\nstruct X {};\n\nenum class Y { kA };\n', 4),
     ('doc-comment', 'hal/bad.h', 'template <typename T>\nT get(T x = {}) {\n  return x;\n}\n', 1),
+    ('doc-comment', 'hal/bad.h', 'std::string text_of(int value) {\n  return {};\n}\n', 1),
     ('vendor-header', 'hal/bad.cpp', '#include <cuda_runtime.h>\n', 1),
     ('vendor-header', 'testing/bad.cpp', '#include "hip/hip_runtime.h"\n', 1),
     ('machine-path', 'docs/bad.md', 'text\nsee /home' + '/someone/x\n', 2),

@@ -193,6 +193,8 @@ def needs_comment(statement):
     if re.match(r'template\s*<\s*>', statement.head):
         return False  # a specialisation is described where its template is
     head = cpp_scanner.without_templates(statement.head).strip()
+    if re.search(r'\w(<.*>)?\s*::\s*~?\w+\s*\(', statement.head):
+        return False  # a member's body is described where the class declares it
     if statement.kind in ('class', 'enum', 'function'):
         return True
     if re.match(r'(using|friend|static_assert|extern|namespace|typedef)\b', head):

@@ -16,6 +16,17 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+#if STAGECOACH_CUDA
+constexpr const char* kNoCuda = "none of these libraries opens: libstagecoach_absent.so";
+#else
+constexpr const char* kNoCuda = "-DSTAGECOACH_CUDA=ON";
+#endif
+#if STAGECOACH_HIP
+constexpr const char* kNoHip = "none of these libraries opens: libstagecoach_absent.so";
+#else
+constexpr const char* kNoHip = "-DSTAGECOACH_HIP=ON";
+#endif
+
 void expect_refusal(const std::vector<std::string>& arguments, const std::string& message) {
   CommandResult result = run_command(arguments);
   EXPECT_EQ(result.exit_code, 1) << result.errors;
@@ -99,9 +110,10 @@ TEST(CommandLine, ClosedStreamsNeverBecomeFiles) {
 }
 
 TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
-  for (const char* name : {"topology", "bench", "inspect", "plan", "simulate", "export"}) {
+  for (const char* name : {"topology", "bench", "inspect", "plan", "export"}) {
     expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
   }
+  expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");
   expect_refusal({"train", "--model", "m", "--check-races"},
                  "--check-races: this version does not have");
 }
@@ -120,7 +132,7 @@ TEST(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
 }
 
 TEST(Devices, ListsWhatIsThereAndWhyOthersAreAbsent) {
-  CommandResult result = run_command({"devices", "--json"});
+  CommandResult result = run_command({"devices", "--json"}, ".", no_cards());
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   Result<Json> json = Json::parse(result.output);
   ASSERT_TRUE(json.is_ok());
@@ -129,9 +141,24 @@ TEST(Devices, ListsWhatIsThereAndWhyOthersAreAbsent) {
   EXPECT_EQ(device.find("backend")->as_string(), "cpu");
   EXPECT_TRUE(device.find("memory_bytes")->is_integer());
   ASSERT_EQ(json->find("absent")->items().size(), 2u);
-  EXPECT_THAT(json->find("absent")->items()[0].find("reason")->as_string(),
-              HasSubstr("-DSTAGECOACH_CUDA=ON"));
-  EXPECT_THAT(run_command({"devices"}).output, HasSubstr("cuda      absent"));
+  EXPECT_THAT(json->find("absent")->items()[0].find("reason")->as_string(), HasSubstr(kNoCuda));
+  EXPECT_THAT(json->find("absent")->items()[1].find("reason")->as_string(), HasSubstr(kNoHip));
+  EXPECT_THAT(run_command({"devices"}, ".", no_cards()).output, HasSubstr("cuda      absent"));
+}
+
+TEST(Devices, SaysHowCopiesBetweenDevicesGo) {
+  CommandResult result = run_command({"devices", "--devices", "cpu:2", "--verbose", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Result<Json> json = Json::parse(result.output);
+  ASSERT_TRUE(json.is_ok());
+  ASSERT_EQ(json->find("links")->items().size(), 2u);
+  EXPECT_TRUE(json->find("links")->items()[0].find("is_peer_to_peer")->as_bool()) << result.output;
+  CommandResult off = run_command({"devices", "--devices", "cpu:2", "--verbose"}, ".",
+                                  {{"STAGECOACH_PEER", "off"}});
+  EXPECT_THAT(off.output, HasSubstr("cpu:1 -> cpu:0  through the host: turned off by"));
+  CommandResult bad = run_command({"devices"}, ".", {{"STAGECOACH_PEER", "maybe"}});
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_THAT(bad.errors, HasSubstr("set one of auto, on, off"));
 }
 
 TEST(Devices, OpensADeviceStringAndNamesWhatServesEachOp) {

@@ -144,6 +144,11 @@ CommandResult run_command(const std::vector<std::string>& arguments, const std::
   return command.wait();
 }
 
+RunningCommand::Environment no_cards() {
+  return {{"STAGECOACH_CUDA_LIBRARY", "libstagecoach_absent.so"},
+          {"STAGECOACH_HIP_LIBRARY", "libstagecoach_absent.so"}};
+}
+
 RunFolder::RunFolder() {
   write("model.json", kModel);
   write("train.txt", some_text(200));

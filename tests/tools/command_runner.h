@@ -56,6 +56,9 @@ CommandResult run_command(const std::vector<std::string>& arguments,
                           const std::string& folder = ".",
                           const RunningCommand::Environment& environment = {});
 
+/// An environment in which the program finds no GPU driver, on any machine and in any build.
+RunningCommand::Environment no_cards();
+
 /// A folder with a tiny model ("model.json"), text ("train.txt", "validation.txt") and a
 /// configuration ("run.toml": 20 iterations on cpu:2, output in "out").
 class RunFolder {

@@ -62,7 +62,14 @@ TEST_F(TrainRefusal, BatchThatDoesNotDivide) {
 
 TEST_F(TrainRefusal, UnknownAndAbsentDevices) {
   expect_refusal({"devices.use=gpu:0"}, 1, HasSubstr("gpu"));
-  expect_refusal({"devices.use=cuda:0"}, 2, HasSubstr("cuda"));
+  for (const char* device : {"cuda:0", "hip:0"}) {
+    // What to do: build the backend in, or name its library, and what runs meanwhile.
+    CommandResult absent =
+        run_command(folder_.train_arguments({std::string("devices.use=") + device}), folder_.path(),
+                    no_cards());
+    EXPECT_EQ(absent.exit_code, 2) << absent.errors;
+    EXPECT_THAT(absent.errors, AnyOf(HasSubstr("=ON"), HasSubstr("cpu:1")));
+  }
   expect_refusal({"devices.use=cpu:0"}, 1, HasSubstr("cpu:0"));
   expect_refusal({"devices.use=cpu:2[memory=lots]"}, 1, HasSubstr("lots"));
   expect_refusal({"devices.use=cpu:2[flop=1G]"}, 1, HasSubstr("flop"));

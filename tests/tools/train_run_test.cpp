@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <sys/wait.h>
 
 #include "core/file.h"
@@ -271,6 +272,26 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
   ASSERT_EQ(rest.exit_code, 0) << rest.errors;
   EXPECT_THAT(rest.errors, HasSubstr("continuing from"));
   EXPECT_EQ(sha(), sha("whole"));
+}
+
+TEST_F(TrainRun, AnInterruptLosesNoValidation) {
+  std::vector<std::string> settings = {"train.iterations=60", "train.eval_every=1",
+                                       "output.save_every=0"};
+  for (int iteration : {10, 25, 40}) {
+    RunningCommand command(folder_.train_arguments(settings, {"--json"}), folder_.path());
+    ASSERT_TRUE(command.wait_for_output("\"iteration\":" + std::to_string(iteration) + ","));
+    command.send(SIGINT);
+    EXPECT_EQ(command.wait().exit_code, 130);
+  }
+  ASSERT_EQ(folder_.train(settings).exit_code, 0);
+  std::vector<int64_t> validated;
+  for (const Json& line : RunFolder::json_lines(folder_.read("out/metrics.jsonl"))) {
+    if (line.find("validation_loss") == nullptr) continue;
+    validated.push_back(line.find("iteration")->as_integer());
+  }
+  std::vector<int64_t> all(60);
+  std::iota(all.begin(), all.end(), 1);
+  EXPECT_EQ(validated, all);
 }
 
 TEST_F(TrainRun, ASecondSignalEndsItAtOnce) {

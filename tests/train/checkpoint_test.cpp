@@ -33,7 +33,7 @@ class Checkpoint : public testing::Test {
     source_.config.n_head = 2;
     source_.config.n_inner = 32;
     Result<std::vector<std::unique_ptr<Device>>> devices =
-        open_configured_devices(backends_, config_.devices);
+        open_configured_devices(backends_, config_);
     EXPECT_TRUE(devices.is_ok()) << devices.status().to_string();
     devices_ = std::move(devices).value();
   }

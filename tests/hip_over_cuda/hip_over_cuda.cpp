@@ -52,6 +52,7 @@ constexpr Translation kAttributes[] = {
     {HipConstants::kMultiprocessors, CudaConstants::kMultiprocessors},
     {HipConstants::kWarpSize, CudaConstants::kWarpSize},
     {HipConstants::kSharedBytes, CudaConstants::kSharedBytesOptin},
+    {HipConstants::kKernelTimeout, CudaConstants::kKernelTimeout},
 };
 
 int hip_error(int cuda_error) {
@@ -165,6 +166,9 @@ int hipDeviceGetName(char* name, int size, int device) {
 }
 int hipDeviceTotalMem(size_t* bytes, int device) {
   return ask([&](const CudaFunctions& f) { return f.cuDeviceTotalMem_v2(bytes, device); });
+}
+int hipMemGetInfo(size_t* free, size_t* total) {
+  return drive([&](const CudaFunctions& f) { return f.cuMemGetInfo_v2(free, total); });
 }
 int hipDeviceGetAttribute(int* value, int attribute, int device) {
   for (const auto& one : stagecoach::kAttributes) {

@@ -19,4 +19,9 @@ enum class Dispatch : uint8_t {
 Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
                          int64_t first_slot, Dispatch dispatch);
 
+/// Stages of a short chain of layers: `forward_stages` F, one fused FB of the last layer and
+/// `backward_stages` - 1 B, each cut as evenly as whole layers allow. Without F the fused stage is
+/// the only one. For plans whose slots are equally long anyway. Pure.
+std::vector<Stage> equal_slots(int forward_stages, int backward_stages);
+
 }  // namespace stagecoach

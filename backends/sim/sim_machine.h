@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/sim/flow_network.h"
+#include "backends/sim/sim_card.h"
+#include "hal/host_queue.h"
+#include "hal/virtual_time.h"
+
+namespace stagecoach {
+
+/// A machine to simulate: cards, what they share, and the host. Plain data.
+struct SimMachineProfile {
+  std::vector<SimCard> cards;
+  std::vector<double> speeds;  ///< per card, of its compute; empty: 1 each
+  /// What all links together may move, both directions; 0: not limited.
+  double host_memory_bytes_per_s = 0;
+  double host_work_bytes_per_s = 80e9;  ///< what host work (optimizer, sums) touches alone
+  int64_t copy_latency_ns = 10'000;     ///< of a copy, before its first byte
+  int64_t kernel_latency_ns = 3'000;    ///< of a kernel, before it begins
+  HostCosts costs;
+};
+
+/// What the devices of a simulated machine share: time and links.
+/// Thread rule: one thread.
+class SimMachine {
+ public:
+  explicit SimMachine(SimMachineProfile profile);
+
+  const SimMachineProfile& profile() const { return profile_; }
+  VirtualTime& time() { return time_; }
+  FlowNetwork& network() { return network_; }
+
+  enum class Direction : uint8_t { kUp, kDown };
+  /// What a copy between the host and a card passes through.
+  std::vector<int> path(int card, Direction direction) const;
+  /// What a copy from one card to another passes through.
+  std::vector<int> path_between(int source, int target) const;
+  /// What host work passes through.
+  std::vector<int> host_path() const;
+
+ private:
+  const SimMachineProfile profile_;
+  VirtualTime time_;
+  FlowNetwork network_;
+  std::vector<int> up_, down_, duplex_;
+  int host_memory_ = -1;
+  int host_work_ = -1;
+};
+
+/// Host work that only costs time: jobs are charged, never run. `machine` must outlive it.
+std::unique_ptr<HostQueue> make_sim_host_queue(SimMachine& machine, std::string name);
+
+}  // namespace stagecoach

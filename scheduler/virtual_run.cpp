@@ -1,0 +1,85 @@
+#include "scheduler/virtual_run.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "memory/activation_store.h"
+#include "memory/arena.h"
+#include "memory/host_state.h"
+#include "scheduler/stage_executor.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// What goes into a pass and comes out of it, for every micro-batch: address space only.
+Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
+  const Network& network = *run.network;
+  ByteCount in = network.layers.front()->input().size_bytes(run.shape);
+  ByteCount labels = run.shape.rows() * dtype_size_bytes(DType::kI32);
+  ByteCount out = network.layers.back()->output().size_bytes(run.shape);
+  ByteCount each = Arena::padded(in) + Arena::padded(labels) + Arena::padded(out);
+  STAGECOACH_ASSIGN_OR_RETURN(
+      Arena arena,
+      Arena::create_pinned(*run.devices.front(), each * run.plan->micro_batches, "batch"));
+  for (int m = 0; m < run.plan->micro_batches; ++m) {
+    input.inputs.push_back(arena.take(in));
+    input.labels.push_back(arena.take(labels));
+    input.losses.push_back(arena.take(out));
+  }
+  return arena;
+}
+
+Result<std::unique_ptr<HostState>> make_state(const VirtualRun& run) {
+  std::vector<BlockLayout> blocks;
+  for (const ParameterBlock& block : run.network->blocks) {
+    blocks.push_back({block.name, block.element_count, block.site_count});
+  }
+  return HostState::create(*run.devices.front(), std::move(blocks), run.network->dtype,
+                           run.plan->rounds);
+}
+
+Result<ActivationStore> make_store(const VirtualRun& run) {
+  int layer_count = static_cast<int>(run.network->layers.size());
+  std::vector<bool> starts = stage_starts(run.plan->stages, layer_count);
+  std::vector<ByteCount> boundary_bytes(static_cast<size_t>(layer_count) + 1, 0);
+  for (int boundary = 1; boundary < layer_count; ++boundary) {
+    auto index = static_cast<size_t>(boundary);
+    if (starts[index]) {
+      boundary_bytes[index] = run.network->layers[index]->input().size_bytes(run.shape);
+    }
+  }
+  return ActivationStore::create(*run.devices.front(), boundary_bytes, run.plan->micro_batches);
+}
+
+}  // namespace
+
+Result<std::vector<IterationReport>> run_virtually(const VirtualRun& run) {
+  for (Device* device : run.devices) {
+    if (device->virtual_time() != nullptr) continue;
+    return invalid_argument(fmt::format("device {} is none that is simulated", device->id()));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<HostState> state, make_state(run));
+  STAGECOACH_ASSIGN_OR_RETURN(ActivationStore store, make_store(run));
+  PassInput input;
+  STAGECOACH_ASSIGN_OR_RETURN(Arena batch, make_batch(run, input));
+  StageExecutorSetup setup;
+  setup.network = run.network;
+  setup.devices = run.devices;
+  setup.host_state = state.get();
+  setup.store = &store;
+  setup.host_worker = run.host_work;
+  setup.shape = run.shape;
+  setup.arena_bytes = run.arena_bytes;
+  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<StageExecutor> executor,
+                              StageExecutor::create(setup));
+  std::vector<IterationReport> reports;
+  for (int pass = 0; pass < run.passes; ++pass) {
+    input.iteration = static_cast<uint32_t>(pass);
+    STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, executor->run(*run.plan, input, run.trace));
+    reports.push_back(report);
+  }
+  return reports;
+}
+
+}  // namespace stagecoach

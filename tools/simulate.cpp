@@ -1,0 +1,274 @@
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "core/file.h"
+#include "scheduler/plan_csv.h"
+#include "scheduler/plan_validation.h"
+#include "scheduler/schedules/schedule_run.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "tools/simulation_output.h"
+#include "tools/simulation_plot.h"
+#include "tools/stage_time_file.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int64_t kUnsetNumber = std::numeric_limits<int64_t>::min();
+constexpr double kUnsetTime = std::numeric_limits<double>::quiet_NaN();
+
+/// What the command line said. Numbers and times that were not given are the values above.
+struct SimulateOptions {
+  std::string schedule, compare, csv, trace, update, per_stage_times, plot, layer_times;
+  int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber;
+  std::vector<int64_t> parameters;  ///< parallel to schedule_parameters()
+  double forward = kUnsetTime, backward = kUnsetTime, input = kUnsetTime, weight = kUnsetTime;
+  double hop = kUnsetTime, freed_at_input = kUnsetTime;
+};
+
+bool is_set(int64_t number) {
+  return number != kUnsetNumber;
+}
+bool is_set(double time) {
+  return !std::isnan(time);
+}
+
+Result<int> to_int(const char* name, int64_t value) {
+  constexpr int64_t kMost = 1'000'000;
+  if (value >= 0 && value <= kMost) return static_cast<int>(value);
+  return invalid_argument(fmt::format("{} is {}; it must be from 0 to {}", name, value, kMost));
+}
+
+/// F, B, I and W from what was given of them; backward is the sum of its halves.
+Result<StageTimes> stage_times(const SimulateOptions& options) {
+  bool halves = is_set(options.input) || is_set(options.weight);
+  if (halves && is_set(options.backward)) {
+    return invalid_argument("--b is given and so is a half of it; give --b, or --i and --w");
+  }
+  if (halves && !(is_set(options.input) && is_set(options.weight))) {
+    return invalid_argument("--i and --w go together; give both");
+  }
+  double backward = is_set(options.backward) ? options.backward : 2;
+  StageTimes times;
+  STAGECOACH_ASSIGN_OR_RETURN(times.forward_ns,
+                              time_to_ns("--f", is_set(options.forward) ? options.forward : 1));
+  STAGECOACH_ASSIGN_OR_RETURN(times.input_ns,
+                              time_to_ns("--i", halves ? options.input : backward / 2));
+  STAGECOACH_ASSIGN_OR_RETURN(times.weight_ns,
+                              time_to_ns("--w", halves ? options.weight : backward / 2));
+  times.backward_ns = times.input_ns + times.weight_ns;
+  if (is_set(options.hop) && options.hop != 0) {
+    STAGECOACH_ASSIGN_OR_RETURN(times.hop_ns, time_to_ns("--comm", options.hop));
+  }
+  return times;
+}
+
+Result<ScheduleParameters> schedule_parameters_of(const SimulateOptions& options) {
+  if (!is_set(options.stages) || !is_set(options.micro_batches)) {
+    return invalid_argument(
+        "give --stages and --microbatches, for example: stagecoach simulate --schedule 1f1b "
+        "--stages 4 --microbatches 8");
+  }
+  ScheduleParameters parameters;
+  STAGECOACH_ASSIGN_OR_RETURN(parameters.stages, to_int("--stages", options.stages));
+  STAGECOACH_ASSIGN_OR_RETURN(parameters.micro_batches,
+                              to_int("--microbatches", options.micro_batches));
+  for (size_t index = 0; index < options.parameters.size(); ++index) {
+    if (!is_set(options.parameters[index])) continue;
+    const ScheduleParameter& parameter = schedule_parameters()[index];
+    std::string name = fmt::format("--{}", parameter.name);
+    STAGECOACH_ASSIGN_OR_RETURN(int value, to_int(name.c_str(), options.parameters[index]));
+    parameters.*parameter.value = value;
+  }
+  if (options.update == "async") {
+    parameters.asynchronous = 1;
+  } else if (options.update == "barrier") {
+    parameters.barrier = 1;
+  } else if (!options.update.empty() && options.update != "overlap") {
+    return invalid_argument(
+        fmt::format("--update is '{}'; it must be barrier, overlap or async", options.update));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(parameters.times, stage_times(options));
+  if (is_set(options.freed_at_input)) parameters.freed_at_input = options.freed_at_input;
+  if (!options.per_stage_times.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(parameters.stage_times,
+                                read_stage_times(options.per_stage_times, parameters.times.hop_ns));
+    // A search plans with equal stages; the mean is the best single value.
+    parameters.times = mean_of(parameters.stage_times);
+  }
+  return parameters;
+}
+
+double freed_at_input(const SimulateOptions& options) {
+  return is_set(options.freed_at_input) ? options.freed_at_input : 0;
+}
+
+std::string sidecar_path(const std::string& csv) {
+  return csv + ".stages";
+}
+
+/// Simulates the plan in a file.
+Result<ScheduleRun> run_file(const SimulateOptions& options) {
+  if (is_set(options.stages) || is_set(options.micro_batches)) {
+    return invalid_argument(
+        "--stages and --microbatches come from the file; give --schedule to write one instead");
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::string csv, read_file(options.csv));
+  std::string beside = sidecar_path(options.csv);
+  Result<std::string> sidecar = read_file(beside);
+  std::optional<NamedText> layers;
+  if (sidecar.is_ok()) {
+    layers = NamedText{beside, *sidecar};
+  } else if (sidecar.status().code() != StatusCode::kNotFound) {
+    return sidecar.status();
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(Plan plan, plan_from_csv({options.csv, csv}, layers));
+  Status valid = validate_plan(plan, plan.layer_count(), false);
+  if (!valid.is_ok()) return valid.with_context(options.csv);
+  RunConditions conditions;
+  STAGECOACH_ASSIGN_OR_RETURN(conditions.times, stage_times(options));
+  conditions.freed_at_input = freed_at_input(options);
+  Result<const Schedule*> known = find_schedule(plan.schedule);
+  if (known.is_ok()) conditions.notation = (*known)->notation;
+  conditions.chunks = stages_per_device(plan);
+  return run_plan(std::move(plan), conditions);
+}
+
+Status write_files(const SimulateOptions& options, const ScheduleRun& run) {
+  if (!options.csv.empty() && !options.schedule.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options.csv, plan_to_csv(run.plan)));
+    STAGECOACH_RETURN_IF_ERROR(
+        write_file_atomically(sidecar_path(options.csv), plan_to_sidecar(run.plan)));
+  }
+  if (!options.trace.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(write_simulation_trace(options.trace, run));
+  }
+  return options.plot.empty() ? Status::ok() : write_plot(options.plot, run);
+}
+
+Result<int> simulate_one(const SimulateOptions& options, const CommandContext& context) {
+  ScheduleRun run;
+  if (options.schedule.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(run, run_file(options));
+  } else {
+    STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, schedule_parameters_of(options));
+    STAGECOACH_ASSIGN_OR_RETURN(
+        run, run_schedule(options.schedule, parameters, freed_at_input(options)));
+  }
+  STAGECOACH_RETURN_IF_ERROR(write_files(options, run));
+  fmt::print("{}", context.json ? run_to_json(run).dump() + "\n" : run_to_text(run));
+  return kExitOk;
+}
+
+/// `parameters` without those that `schedule` does not have, so that one command line suits all.
+ScheduleParameters only_its_own(const Schedule& schedule, ScheduleParameters parameters) {
+  for (const ScheduleParameter& parameter : schedule_parameters()) {
+    const std::vector<std::string_view>& own = schedule.parameters;
+    if (std::find(own.begin(), own.end(), parameter.name) == own.end()) {
+      (parameters.*parameter.value).reset();
+    }
+  }
+  return parameters;
+}
+
+Result<int> compare(const SimulateOptions& options, const CommandContext& context) {
+  if (!options.schedule.empty() || !options.csv.empty() || !options.trace.empty() ||
+      !options.plot.empty()) {
+    return invalid_argument(
+        "--compare names its schedules itself and writes no files; leave out --schedule, --csv, "
+        "--trace and --plot");
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, schedule_parameters_of(options));
+  std::vector<ComparedRun> rows;
+  bool all_run = true;
+  std::string names = options.compare + ",";
+  for (size_t begin = 0, end; (end = names.find(',', begin)) != std::string::npos;
+       begin = end + 1) {
+    std::string name = names.substr(begin, end - begin);
+    STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(name));
+    Result<ScheduleRun> run =
+        run_schedule(name, only_its_own(*schedule, parameters), freed_at_input(options));
+    all_run = all_run && run.is_ok();
+    rows.push_back({name, std::move(run)});
+  }
+  fmt::print("{}", context.json ? rows_to_json(rows).dump() + "\n" : rows_to_text(rows));
+  return all_run ? kExitOk : kExitPartial;
+}
+
+Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
+  if (!options.layer_times.empty()) {
+    return unimplemented("this version does not have --layer-times yet");
+  }
+  if (!options.compare.empty()) return compare(options, context);
+  if (options.schedule.empty() && options.csv.empty()) {
+    return invalid_argument("name a --schedule, schedules to --compare, or a --csv file to read");
+  }
+  return simulate_one(options, context);
+}
+
+std::string notes() {
+  std::string text = "schedules (those marked * train):\n";
+  for (const Schedule& schedule : all_schedules()) {
+    text +=
+        fmt::format("  {}{:<15}{}\n", schedule.trains ? '*' : ' ', schedule.name, schedule.summary);
+  }
+  return text +
+         "\nTimes are per micro-batch on 1/N of the model, in any one unit; a schedule of V "
+         "chunks\n"
+         "divides them by V. For roundpipe, single and slidedp --f and --b are the times of one\n"
+         "slot. Both definitions of the idle share are printed: by makespan (all devices, first\n"
+         "start to last end) and by span (the longest of one device).";
+}
+
+}  // namespace
+
+Command make_simulate_command() {
+  auto options = std::make_shared<SimulateOptions>();
+  options->parameters.assign(schedule_parameters().size(), kUnsetNumber);
+  Command command;
+  command.name = "simulate";
+  command.summary = "runs a schedule on virtual time";
+  command.examples = {
+      "stagecoach simulate --schedule 1f1b --stages 4 --microbatches 8",
+      "stagecoach simulate --compare gpipe,1f1b,zb-h1,zb-v --stages 8 --microbatches 32 --json",
+      "stagecoach simulate --schedule zb-v --stages 4 --microbatches 8 --csv order.csv"};
+  command.notes = notes();
+  command.options = {
+      {"--schedule", "NAME", "the schedule, see below", &options->schedule},
+      {"--compare", "A,B,…", "print one table of several schedules", &options->compare},
+      {"--stages", "N", "devices", &options->stages},
+      {"--microbatches", "M", "micro-batches of an iteration; of the run for paci, pipedream(-2bw)",
+       &options->micro_batches},
+      {"--f", "TIME", "forward (1)", &options->forward},
+      {"--b", "TIME", "backward (2)", &options->backward},
+      {"--i", "TIME", "input-gradient half of backward (half of --b)", &options->input},
+      {"--w", "TIME", "weight-gradient half of backward (half of --b)", &options->weight},
+      {"--comm", "TIME", "hand-over between devices (0)", &options->hop},
+      {"--per-stage-times", "FILE", "lines F,B or F,I,W, one a model stage",
+       &options->per_stage_times},
+      {"--free-at-i", "X", "share of activations freed at I (0; searches plan with 0.5)",
+       &options->freed_at_input},
+      {"--update", "MODE", "between iterations: barrier, overlap (default) or async (roundpipe)",
+       &options->update},
+      {"--csv", "FILE", "write the order there (with --schedule) or read it", &options->csv},
+      {"--trace", "FILE", "write a timeline for Perfetto", &options->trace},
+      {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
+      {"--layer-times", "FILE", "not in this version yet", &options->layer_times}};
+  for (size_t index = 0; index < schedule_parameters().size(); ++index) {
+    const ScheduleParameter& parameter = schedule_parameters()[index];
+    if (parameter.name == "asynchronous" || parameter.name == "barrier")
+      continue;  // --update says it
+    command.options.push_back({fmt::format("--{}", parameter.name), "NUMBER",
+                               std::string(parameter.meaning), &options->parameters[index]});
+  }
+  command.run = [options](const CommandContext& context) {
+    return run_simulate(*options, context);
+  };
+  return command;
+}
+
+}  // namespace stagecoach
