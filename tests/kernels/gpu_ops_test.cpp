@@ -1,8 +1,10 @@
 // Every operation on real devices against the CPU oracle. Set STAGECOACH_TEST_DEVICES to a device
 // string (cuda:0, hip:0, "cuda:0,cuda:0[libraries=off]"); without it these tests are skipped.
 // STAGECOACH_TEST_SMALL=1 runs the small shapes of the emulation instead, for memory checkers.
+// STAGECOACH_TEST_SHARD=2/8 takes every eighth case from number 2 on.
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <gtest/gtest.h>
 
@@ -21,6 +23,11 @@ class GpuOpsTest : public testing::TestWithParam<DType> {
     spec_ = text;
     const char* small = std::getenv("STAGECOACH_TEST_SMALL");
     large_ = small == nullptr || std::string_view(small) != "1";
+    const char* shard = std::getenv("STAGECOACH_TEST_SHARD");
+    if (shard != nullptr) {
+      ASSERT_EQ(std::sscanf(shard, "%d/%d", &shard_, &shard_count_), 2) << shard;
+      ASSERT_TRUE(shard_ >= 0 && shard_ < shard_count_) << shard;
+    }
   }
 
   void open(bool is_deterministic) {
@@ -48,7 +55,9 @@ class GpuOpsTest : public testing::TestWithParam<DType> {
     std::vector<std::unique_ptr<OpMachine>> machines;
     for (auto& device : devices_) machines.push_back(device_machine(*device));
     CaseMaker maker(std::random_device{}());
+    int number = 0;
     for (const auto& make : op_cases(GetParam(), large_)) {
+      if (number++ % shard_count_ != shard_) continue;
       OpCase test = make(maker);
       if (!takes(test.call.kind)) continue;
       Result<OpOutputs> expected = oracle->run(test);
@@ -66,6 +75,7 @@ class GpuOpsTest : public testing::TestWithParam<DType> {
   std::string spec_;
   std::vector<std::unique_ptr<Device>> devices_;
   bool large_ = true;
+  int shard_ = 0, shard_count_ = 1;
 };
 
 TEST_P(GpuOpsTest, AgreeWithTheOracle) {
