@@ -9,6 +9,7 @@
 
 #include "core/suggest.h"
 #include "hal/device_spec.h"
+#include "train/trainer.h"
 
 namespace stagecoach::internal {
 
@@ -387,9 +388,8 @@ void add_optimizer(std::vector<ConfigField>& fields) {
 
 void add_schedule(std::vector<ConfigField>& fields) {
   Choices kinds;
-  kinds.allowed = {"roundpipe", "single"};
-  kinds.not_yet = {"gpipe", "1f1b", "interleaved", "looped-bfs",    "zb-h1",
-                   "zb-v",  "paci", "pipedream",   "pipedream-2bw", "slidedp"};
+  kinds.allowed.assign(trained_schedules().begin(), trained_schedules().end());
+  kinds.not_yet = {"paci", "pipedream", "pipedream-2bw", "slidedp"};
   kinds.simulate_only = {"mobius", "zb-h2", "zb-1p",    "zb-2p",
                          "v-half", "v-min", "dualpipe", "dualpipev"};
   fields.push_back(choice_field("schedule.kind", AT(schedule.kind), kinds));

@@ -191,7 +191,7 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
   const Case cases[] = {{"[schedule]\nupdate = \"overlap\"\n", "schedule.update = \"overlap\""},
                         {"[schedule]\nupdate = \"async\"\n", "schedule.update = \"async\""},
                         {"[schedule]\nkind = \"paci\"\n", "schedule.kind = \"paci\""},
-                        {"[schedule]\nkind = \"1f1b\"\n", "schedule.kind = \"1f1b\""},
+                        {"[schedule]\nkind = \"slidedp\"\n", "schedule.kind = \"slidedp\""},
                         {"[schedule]\naccumulation = 4\n", "schedule.accumulation = 4"},
                         {"[activations]\npolicy = \"keep\"\n", "activations.policy = \"keep\""}};
   for (const Case& entry : cases) {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "core/status.h"
+#include "scheduler/plan.h"
+
+namespace stagecoach {
+
+/// Whether the executor can run a valid plan as one iteration that is the same bit for bit whatever
+/// the plan: a static order without shared slots, one update, one copy of the weights; where
+/// weights are bound, every backward stage is the layer range of a forward stage, and each stage
+/// adds weight gradients in the order of micro-batches. Invalid argument or unimplemented names the
+/// schedule and the place. Pure.
+Status check_executable(const Plan& plan);
+
+}  // namespace stagecoach
