@@ -59,6 +59,22 @@ TEST(SlowIdleShare, RoundpipeIsWithinFivePointsOfSimulation) {
   }
 }
 
+TEST(SlowIdleShare, BoundSchedulesAreWithinFivePointsOfSimulation) {
+  for (const char* schedule : {"1f1b", "interleaved", "zb-h1"}) {
+    for (const char* devices : {"cpu:2[flops=80M]", "cpu:4[flops=40M]"}) {
+      TinyRun run = paced_run(devices);
+      run.options.schedule = schedule;
+      run.iterations = 3;
+      Result<TinyResult> result = train_paced(run);
+      ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+      ASSERT_LE(result->report.overrun, kMaxOverrun) << devices << ": invalid measurement";
+      EXPECT_NEAR(median(result->bubbles), result->report.bubble_simulated, kTolerance)
+          << schedule << " on " << devices;
+      RecordProperty(schedule, std::to_string(median(result->bubbles)));
+    }
+  }
+}
+
 TEST(SlowIdleShare, RotationBeatsStaticBindingWithAHeavyHead) {
   TinyRun run = heavy_head_run("cpu:4[flops=300M]");
   Result<TinyResult> rotation = train_paced(run);
