@@ -11,17 +11,24 @@ namespace stagecoach {
 
 namespace {
 
-/// Pieces of one region, each in use from a first to a last step; first steps never fall.
+/// Pieces of memory, each in use from a first to a last step; first steps never fall.
 class StepHeap {
  public:
   ByteCount take(ByteCount size, int first_step, int last_step) {
     std::erase_if(pieces_, [&](const Piece& piece) { return piece.last_step < first_step; });
-    ByteCount offset = 0;
-    auto at = pieces_.begin();
-    for (; at != pieces_.end() && at->offset < offset + size; ++at) offset = at->end;
-    ByteCount end = offset + Arena::padded(size);
-    pieces_.insert(at, Piece{offset, end, last_step});
-    peak_ = std::max(peak_, end);
+    // The smallest gap that is large enough, else behind everything.
+    ByteCount padded = Arena::padded(size), before = 0, best_gap = 0, offset = 0;
+    auto best = pieces_.end();
+    for (auto at = pieces_.begin(); at != pieces_.end(); before = at++->end) {
+      ByteCount gap = at->offset - before;
+      if (gap < padded || (best != pieces_.end() && gap >= best_gap)) continue;
+      best = at;
+      best_gap = gap;
+      offset = before;
+    }
+    if (best == pieces_.end()) offset = before;
+    pieces_.insert(best, Piece{offset, offset + padded, last_step});
+    peak_ = std::max(peak_, offset + padded);
     return offset;
   }
   ByteCount peak() const { return peak_; }
@@ -57,9 +64,14 @@ class KeptPlacer {
     for (size_t step = 0; step < actions_.size(); ++step) {
       places.push_back(place_action(static_cast<int>(step)));
     }
+    for (ActionPlaces& action : places) {
+      for (Region region : {Region::kIn, Region::kGradient}) {
+        action.set(region, action.of(region) + saved_.peak());
+      }
+    }
     return places;
   }
-  ByteCount peak() const { return heap_.peak(); }
+  ByteCount peak() const { return saved_.peak() + uploads_.peak(); }
 
  private:
   std::pair<int, int> key(const Action& action) const {
@@ -75,16 +87,16 @@ class KeptPlacer {
     int last = last_step_[key(action)];
     int upload = std::max(0, step - 1);
     if (kind == ActionKind::kForward) {
-      places.set(Region::kIn, heap_.take(layout.in_bytes, upload, last));
+      places.set(Region::kIn, uploads_.take(layout.in_bytes, upload, last));
     }
     if (makes_input_gradient(kind)) {
-      places.set(Region::kGradient, heap_.take(layout.output_grad_bytes, upload, last));
+      places.set(Region::kGradient, uploads_.take(layout.output_grad_bytes, upload, last));
     }
     if (kind == ActionKind::kForward) {
-      places.set(Region::kSaved, heap_.take(layout.saved_bytes, step, last));
+      places.set(Region::kSaved, saved_.take(layout.saved_bytes, step, last));
     }
     if (kind == ActionKind::kInputGradient) {
-      places.set(Region::kHalf, heap_.take(layout.half_bytes, step, last));
+      places.set(Region::kHalf, saved_.take(layout.half_bytes, step, last));
     }
     ActionPlaces now = places;
     if (step == last) places_.erase(key(action));
@@ -97,7 +109,8 @@ class KeptPlacer {
   std::vector<int> numbers_;
   std::map<std::pair<int, int>, int> last_step_;
   std::map<std::pair<int, int>, ActionPlaces> places_;
-  StepHeap heap_;
+  // Apart, because pieces of very different sizes leave gaps in each other's places.
+  StepHeap saved_, uploads_;
 };
 
 /// Region sizes for all of `layouts` whose stage `runs_here`.

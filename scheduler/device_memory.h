@@ -27,9 +27,9 @@ std::vector<StageLayout> layout_stages(const Network& network, const Plan& plan,
                                        const MicroBatchShape& shape);
 
 /// Carves the arena of `device`. `layouts` are layout_stages of the plan. What micro-batches of a
-/// bound plan keep is placed in the order of the list, each piece at the lowest offset free from
-/// its first to its last action, so that the peak is the plan's own. What is uploaded for an action
-/// may arrive while the action before it runs. Pure.
+/// bound plan keep is placed in the order of the list, each piece in the smallest gap
+/// that is free when its first action comes, so that the peak is near the plan's own. What is
+/// uploaded for an action may arrive while the action before it runs. Pure.
 DeviceMemory carve_device_memory(const Plan& plan, const std::vector<StageLayout>& layouts,
                                  int device, bool rounds_gradients);
 

@@ -103,9 +103,9 @@ int most_in_flight(const Plan& plan, int device) {
   return most;
 }
 
-/// Names the device, and of its layers the one that takes most.
+/// Names the device, and of its layers the one that takes most. `needed` is what would do.
 Status bound_does_not_fit(const Network& network, const PlanRequest& request, const Plan& plan,
-                          int device, const DeviceMemoryNeed& need) {
+                          int device, const DeviceMemoryNeed& need, ByteCount needed) {
   int in_flight = most_in_flight(plan, device);
   std::vector<bool> is_here(network.layers.size(), false);
   for (const Action& action : plan.device_actions[device]) {
@@ -138,7 +138,7 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       format_bytes(need.parameter_bytes),
       format_bytes(need.gradient_bytes + 2 * need.rounded_bytes),
       format_bytes(need.kept_bytes + 2 * need.out_bytes + need.work_bytes), in_flight,
-      network.layers[largest]->name(), most, need.total()));
+      network.layers[largest]->name(), most, needed));
 }
 
 /// ", where train.microbatches = 6 or 9 would do" for the nearest sizes the schedule takes.
@@ -207,11 +207,17 @@ Result<PlannedRun> plan_bound_run(const Network& network, const PlanRequest& req
   STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_bound_plan(network, request, schedule));
   run.training_stages = plan.stages;
   std::vector<StageLayout> layouts = layout_stages(network, plan, request.shape);
+  std::vector<Stage> narrowest;
+  for (int layer = 0; layer < static_cast<int>(network.layers.size()); ++layer) {
+    narrowest.push_back(Stage{ActionKind::kForward, layer, layer});
+  }
+  ByteCount inference = device_memory_need(network, narrowest, request.shape).total();
   for (int device = 0; device < plan.device_count(); ++device) {
     DeviceMemoryNeed need =
         carve_device_memory(plan, layouts, device, network.dtype != DType::kF32).need;
-    if (need.total() > request.free_bytes[device]) {
-      return bound_does_not_fit(network, request, plan, device, need);
+    ByteCount needed = std::max(need.total(), inference);
+    if (needed > request.free_bytes[device]) {
+      return bound_does_not_fit(network, request, plan, device, need, needed);
     }
     run.arena_bytes.push_back(need.total());
   }
