@@ -135,8 +135,10 @@ void measure_holdings(const StageLayout& layout, DeviceMemoryNeed& need) {
 }  // namespace
 
 std::vector<StageLayout> layout_stages(const Network& network, const Plan& plan,
-                                       const MicroBatchShape& shape) {
-  if (plan.residence == Residence::kBound) return layout_bound_stages(network, plan, shape);
+                                       const MicroBatchShape& shape, bool recomputes) {
+  if (plan.residence == Residence::kBound) {
+    return layout_bound_stages(network, plan, shape, recomputes);
+  }
   std::vector<bool> starts = stage_starts(plan.stages, static_cast<int>(network.layers.size()));
   std::vector<StageLayout> layouts;
   for (const Stage& stage : plan.stages) {

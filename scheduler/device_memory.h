@@ -22,9 +22,10 @@ struct DeviceMemory {
   std::vector<ActionPlaces> actions;  ///< parallel to the device's list
 };
 
-/// Lays out all stages of a plan, streamed or bound. Pure.
+/// Lays out all stages of a plan, streamed or bound (see layout_bound_stages; streamed backwards
+/// always recompute). Pure.
 std::vector<StageLayout> layout_stages(const Network& network, const Plan& plan,
-                                       const MicroBatchShape& shape);
+                                       const MicroBatchShape& shape, bool recomputes);
 
 /// Carves the arena of `device`. `layouts` are layout_stages of the plan. What micro-batches of a
 /// bound plan keep is placed in the order of the list, each piece in the smallest gap

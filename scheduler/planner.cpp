@@ -105,7 +105,8 @@ int most_in_flight(const Plan& plan, int device) {
 
 /// Names the device, and of its layers the one that takes most. `needed` is what would do.
 Status bound_does_not_fit(const Network& network, const PlanRequest& request, const Plan& plan,
-                          int device, const DeviceMemoryNeed& need, ByteCount needed) {
+                          int device, const DeviceMemoryNeed& need, ByteCount needed,
+                          bool recomputes) {
   int in_flight = most_in_flight(plan, device);
   std::vector<bool> is_here(network.layers.size(), false);
   for (const Action& action : plan.device_actions[device]) {
@@ -117,7 +118,8 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
   for (int layer = 0; layer < static_cast<int>(network.layers.size()); ++layer) {
     if (!is_here[layer]) continue;
     ++count;
-    ByteCount bytes = in_flight * network.layers[layer]->memory(request.shape).saved_bytes;
+    ByteCount bytes =
+        (recomputes ? 1 : in_flight) * network.layers[layer]->memory(request.shape).saved_bytes;
     for (const BlockUse& use : network.layers[layer]->uses()) {
       bytes += network.block_bytes(use.block, network.dtype) +
                network.block_bytes(use.block, DType::kF32);
@@ -130,7 +132,7 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       "device {} has {} ({} bytes) for stage memory, but schedule {} binds {} layers to it, which "
       "need {} ({} bytes): parameters {}, gradients {}, activations {} with up to {} micro-batches "
       "of a stage in flight; the largest layer, '{}', takes {} bytes of it. Give the device at "
-      "least {} bytes (memory=…), name more devices, use smaller micro-batches "
+      "least {} bytes (memory=…), name more devices, {}use smaller micro-batches "
       "(train.microbatches) or a shorter data.sequence, or set schedule.kind = \"roundpipe\", "
       "which streams its stages",
       request.devices[device].id, format_bytes(request.free_bytes[device]),
@@ -138,7 +140,8 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       format_bytes(need.parameter_bytes),
       format_bytes(need.gradient_bytes + 2 * need.rounded_bytes),
       format_bytes(need.kept_bytes + 2 * need.out_bytes + need.work_bytes), in_flight,
-      network.layers[largest]->name(), most, needed));
+      network.layers[largest]->name(), most, needed,
+      request.activations == ActivationPolicy::kKeep ? "set activations.policy = \"auto\", " : ""));
 }
 
 /// ", where train.microbatches = 6 or 9 would do" for the nearest sizes the schedule takes.
@@ -186,6 +189,28 @@ Result<Plan> make_bound_plan(const Network& network, const PlanRequest& request,
   return plan;
 }
 
+/// Fills run.arena_bytes for training, and for evaluation by the narrowest stages.
+Status size_bound_arenas(const Network& network, const PlanRequest& request, const Plan& plan,
+                         PlannedRun& run) {
+  std::vector<Stage> narrowest;
+  for (int layer = 0; layer < static_cast<int>(network.layers.size()); ++layer) {
+    narrowest.push_back(Stage{ActionKind::kForward, layer, layer});
+  }
+  ByteCount inference = device_memory_need(network, narrowest, request.shape).total();
+  std::vector<StageLayout> layouts = layout_stages(network, plan, request.shape, run.recomputes);
+  run.arena_bytes.clear();
+  for (int device = 0; device < plan.device_count(); ++device) {
+    DeviceMemoryNeed need =
+        carve_device_memory(plan, layouts, device, network.dtype != DType::kF32).need;
+    ByteCount needed = std::max(need.total(), inference);
+    if (needed > request.free_bytes[device]) {
+      return bound_does_not_fit(network, request, plan, device, need, needed, run.recomputes);
+    }
+    run.arena_bytes.push_back(need.total());
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<PlannedRun> plan_run(const Network& network, const PlanRequest& request) {
@@ -206,21 +231,13 @@ Result<PlannedRun> plan_bound_run(const Network& network, const PlanRequest& req
   PlannedRun run;
   STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_bound_plan(network, request, schedule));
   run.training_stages = plan.stages;
-  std::vector<StageLayout> layouts = layout_stages(network, plan, request.shape);
-  std::vector<Stage> narrowest;
-  for (int layer = 0; layer < static_cast<int>(network.layers.size()); ++layer) {
-    narrowest.push_back(Stage{ActionKind::kForward, layer, layer});
+  run.recomputes = request.activations == ActivationPolicy::kRecompute;
+  Status fits = size_bound_arenas(network, request, plan, run);
+  if (!fits.is_ok() && request.activations == ActivationPolicy::kAuto) {
+    run.recomputes = true;
+    fits = size_bound_arenas(network, request, plan, run);
   }
-  ByteCount inference = device_memory_need(network, narrowest, request.shape).total();
-  for (int device = 0; device < plan.device_count(); ++device) {
-    DeviceMemoryNeed need =
-        carve_device_memory(plan, layouts, device, network.dtype != DType::kF32).need;
-    ByteCount needed = std::max(need.total(), inference);
-    if (needed > request.free_bytes[device]) {
-      return bound_does_not_fit(network, request, plan, device, need, needed);
-    }
-    run.arena_bytes.push_back(need.total());
-  }
+  STAGECOACH_RETURN_IF_ERROR(fits);
   ByteCount limit = request.free_bytes[smallest_device(request)];
   STAGECOACH_RETURN_IF_ERROR(
       plan_inference(network, request, partition_request(network, request, limit), run));

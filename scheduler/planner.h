@@ -13,6 +13,13 @@
 
 namespace stagecoach {
 
+/// What a bound stage keeps of a micro-batch from its forward to its backward.
+enum class ActivationPolicy : uint8_t {
+  kAuto,      ///< all that backward reads where that fits, else as kRecompute
+  kKeep,      ///< all that backward reads
+  kRecompute  ///< its input
+};
+
 /// What a plan is made for.
 struct PlanRequest {
   std::vector<DeviceInfo> devices;
@@ -21,6 +28,7 @@ struct PlanRequest {
   int micro_batches = 1;
   int rounds = 1;
   int max_stage_layers = 0;
+  ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
 };
 
 /// Plans of a training run and the stage memory they need on each device.
@@ -29,6 +37,7 @@ struct PlannedRun {
   std::vector<Stage> inference_stages;
   std::vector<ByteCount> arena_bytes;  ///< per device
   std::optional<Plan> bound_plan;      ///< of a schedule that binds stages to devices
+  bool recomputes = true;              ///< whether backwards run their forward once more
 };
 
 /// Cuts `network` into stages that fit the smallest device, by FLOP as layer times. When the

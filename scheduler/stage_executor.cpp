@@ -102,7 +102,7 @@ Status StageExecutor::begin_pass(const Plan& plan, const PassInput& input) {
   STAGECOACH_RETURN_IF_ERROR(check_executable(plan));
   context_ = PlanContext{
       setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, {}, &input};
-  context_.layouts = layout_stages(*setup_.network, plan, setup_.shape);
+  context_.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
   bool rounds_gradients = setup_.network->dtype != DType::kF32;
   for (int device = 0; device < plan.device_count(); ++device) {
     DeviceMemory memory = carve_device_memory(plan, context_.layouts, device, rounds_gradients);

@@ -28,6 +28,7 @@ struct StageExecutorSetup {
   HostWorker* host_worker = nullptr;
   MicroBatchShape shape;
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
+  bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
   int64_t timeout_ns = 60'000'000'000;
 };
 

@@ -92,7 +92,8 @@ void place_workspace(StageLayout& layout, const Place& workspace) {
   for (StageLayout::LayerPlaces& places : layout.layers) places.workspace = workspace;
 }
 
-/// Outputs of a forward stage: sent home where a stage starts, else in one of two buffers in turn.
+}  // namespace
+
 void place_forward(const Network& network, const Stage& stage, const std::vector<bool>& starts,
                    const MicroBatchShape& shape, RegionSizer& out, RegionSizer& work,
                    StageLayout& layout) {
@@ -119,7 +120,6 @@ void place_forward(const Network& network, const Stage& stage, const std::vector
   place_workspace(layout, work.take(workspace));
 }
 
-/// Outputs and saved tensors of all layers of a backward or fused stage stay until their backward.
 void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                     RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout) {
   layout.layers.resize(stage.layer_count());
@@ -133,7 +133,7 @@ void place_backward(const Network& network, const Stage& stage, const MicroBatch
       places.output = work.take(size);
     } else if (stage.kind == ActionKind::kForwardBackward) {
       places.output = layout.loss = out.take(size);
-    } else {
+    } else if (layer + 1 < static_cast<int>(network.layers.size())) {
       places.output_grad = in.take(size);
     }
     places.saved = work.take(memory.saved_bytes);
@@ -144,8 +144,6 @@ void place_backward(const Network& network, const Stage& stage, const MicroBatch
     layout.input_grad = out.take(network.layers[stage.first_layer]->input().size_bytes(shape));
   }
 }
-
-}  // namespace
 
 void grow_need(DeviceMemoryNeed& need, const StageLayout& layout) {
   need.parameter_bytes = std::max(need.parameter_bytes, layout.parameter_bytes);

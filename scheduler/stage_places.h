@@ -31,6 +31,17 @@ void place_gradients(const Network& network, const Stage& stage, RegionSizer& su
 void place_inner_gradients(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                            RegionSizer& work, StageLayout& layout);
 
+/// A forward that keeps nothing: outputs go to `out` where some stage starts, else to one of two
+/// buffers in turn.
+void place_forward(const Network& network, const Stage& stage, const std::vector<bool>& starts,
+                   const MicroBatchShape& shape, RegionSizer& out, RegionSizer& work,
+                   StageLayout& layout);
+
+/// A fused stage, or a backward that recomputes: outputs and saved tensors of all layers stay until
+/// their backward. The gradient of the stage's output, if there is one, comes in through `in`.
+void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                    RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout);
+
 /// Raises each region of `need` to what `layout` takes.
 void grow_need(DeviceMemoryNeed& need, const StageLayout& layout);
 

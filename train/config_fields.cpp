@@ -409,7 +409,7 @@ void add_devices_and_output(std::vector<ConfigField>& fields) {
   fields.push_back(device_memory_field());
   fields.push_back(timeout_field());
   fields.push_back(choice_field("activations.policy", AT(activations.policy),
-                                {{"auto", "recompute"}, {"keep"}, {}}));
+                                {{"auto", "recompute", "keep"}, {}, {}}));
   fields.push_back(text_field("output.dir", AT(output.dir), "out"));
   fields.push_back(
       integer_field<int64_t>("output.save_every", AT(output.save_every), 0, kMaxCount));

@@ -47,11 +47,6 @@ bool ends_with_any(const std::string& name, const std::vector<std::string>& suff
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
-/// Whether stages stay on their devices: all but the two schedules that stream them.
-bool binds_stages(const TrainerOptions& options) {
-  return options.schedule != "roundpipe" && options.schedule != "single";
-}
-
 Status check_schedule(const TrainerOptions& options) {
   const std::vector<std::string_view>& trained = trained_schedules();
   if (std::find(trained.begin(), trained.end(), options.schedule) == trained.end()) {
@@ -63,7 +58,18 @@ Status check_schedule(const TrainerOptions& options) {
     return invalid_argument(
         fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
   }
-  if (!binds_stages(options)) return Status::ok();
+  if (options.activations != "auto" && options.activations != "recompute" &&
+      options.activations != "keep") {
+    return invalid_argument(fmt::format("activations '{}' is unknown; use auto, recompute or keep",
+                                        options.activations));
+  }
+  if (!binds_stages(options.schedule)) {
+    if (options.activations != "keep") return Status::ok();
+    return unimplemented(fmt::format(
+        "activations = keep with schedule {}: this version does not have it yet; streamed stages "
+        "recompute, use auto or a schedule that binds stages",
+        options.schedule));
+  }
   if (options.dispatch != "rotation" || options.max_stage_layers != 0) {
     return invalid_argument(
         fmt::format("schedule {} places and cuts stages itself: schedule.dispatch and "
@@ -124,6 +130,7 @@ struct Trainer::Impl {
   MicroBatchShape shape;
   std::vector<Plan> training_plans;  ///< streamed: one for each device the rotation may start at
   Plan inference_plan;
+  bool recomputes = true;
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
@@ -145,6 +152,10 @@ const std::vector<std::string_view>& trained_schedules() {
   static const std::vector<std::string_view> names = {"roundpipe",   "single",     "gpipe", "1f1b",
                                                       "interleaved", "looped-bfs", "zb-h1", "zb-v"};
   return names;
+}
+
+bool binds_stages(std::string_view schedule) {
+  return schedule != "roundpipe" && schedule != "single";
 }
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -207,8 +218,10 @@ Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun&
   request.micro_batches = micro_batches;
   request.rounds = rounds;
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
+  if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
+  if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   int layer_count = static_cast<int>(network.layers.size());
-  if (binds_stages(options)) {
+  if (binds_stages(options.schedule)) {
     STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(options.schedule));
     STAGECOACH_ASSIGN_OR_RETURN(planned, plan_bound_run(network, request, *schedule));
     training_plans.push_back(*planned.bound_plan);
@@ -236,7 +249,7 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
   // Streamed rounds follow each other. Bound devices may be any number of rounds apart, so none of
   // their gradients may wait for an earlier round's.
   int rounds = static_cast<int>(options.rounds);
-  int slots_per_site = binds_stages(options) ? rounds : std::min(rounds, 2);
+  int slots_per_site = binds_stages(options.schedule) ? rounds : std::min(rounds, 2);
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, std::move(blocks), network.dtype, slots_per_site));
   int layer_count = static_cast<int>(network.layers.size());
@@ -261,6 +274,7 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
   setup.host_worker = &worker;
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
+  setup.recomputes = recomputes = planned.recomputes;
   setup.timeout_ns = options.timeout_ns;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   return Status::ok();
@@ -475,6 +489,7 @@ TrainerReport Trainer::report() const {
   TrainerReport report;
   report.schedule = impl.options.schedule;
   report.update = impl.options.update;
+  report.activations = impl.recomputes ? "recompute" : "keep";
   report.controller_fraction = median(impl.controller_fractions);
   report.update_exposed_fraction = median(impl.exposed_fractions);
   report.bubble_simulated = median(impl.simulated_bubbles);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
@@ -62,6 +64,59 @@ TEST_P(BoundSchedule, RoundsKeyTheNumericsAndNothingElseDoes) {
       }
     }
   }
+}
+
+TEST_P(BoundSchedule, WhatIsKeptChangesNoBit) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const char* devices : {"cpu:1", "cpu:4"}) {
+      TinyRun run = bound_run(GetParam(), devices, dtype, 1);
+      run.options.activations = "recompute";
+      EXPECT_EQ(sha_of(run), expected_sha(dtype, 1)) << devices << " " << dtype_name(dtype);
+    }
+  }
+}
+
+TEST(BoundActivations, AutoKeepsWhereItFitsAndRecomputesElse) {
+  TinyRun run = bound_run("gpipe", "cpu:2", DType::kF32, 1);
+  Result<TinyResult> roomy = train_tiny(run);
+  ASSERT_TRUE(roomy.is_ok()) << roomy.status().to_string();
+  EXPECT_EQ(roomy->report.activations, "keep");
+  ByteCount peak = *std::max_element(roomy->report.device_peak_bytes.begin(),
+                                     roomy->report.device_peak_bytes.end());
+  run.devices = "cpu:2[memory=" + std::to_string(peak / 2) + "]";
+  Result<TinyResult> tight = train_tiny(run);
+  ASSERT_TRUE(tight.is_ok()) << tight.status().to_string();
+  EXPECT_EQ(tight->report.activations, "recompute");
+  EXPECT_EQ(tight->weights_sha256, roomy->weights_sha256);
+  run.options.activations = "keep";
+  Status refused = train_tiny(run).status();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("activations.policy"));
+}
+
+/// Evaluation streams its stages whatever trains.
+TEST(BoundEvaluation, GivesTheLossOfTheStreamedSchedule) {
+  std::vector<double> losses;
+  for (const char* schedule : {"roundpipe", "1f1b", "zb-v"}) {
+    TinyRun run = bound_run(schedule, "cpu:2", DType::kF32, 1);
+    auto devices = built_in_backends().open_devices(run.devices).value();
+    std::vector<Device*> pointers = {devices[0].get(), devices[1].get()};
+    auto trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(),
+                                   pointers, run.options)
+                       .value();
+    trainer->initialize_parameters();
+    std::vector<int32_t> tokens(run.options.batch * run.options.sequence, 5);
+    HostTensor batch = HostTensor::of(tokens, Shape{run.options.batch, run.options.sequence});
+    for (int step = 0; step < 2; ++step) {
+      losses.push_back(trainer->evaluate(batch, batch).value().loss);
+      ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
+      // Gradients of two passes add up to one step.
+      ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
+      ASSERT_TRUE(trainer->step(1e-2).is_ok());
+    }
+  }
+  for (size_t i = 2; i < losses.size(); ++i) EXPECT_EQ(losses[i], losses[i % 2]);
+  EXPECT_NE(losses[0], losses[1]);
 }
 
 }  // namespace

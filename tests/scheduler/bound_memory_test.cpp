@@ -84,11 +84,12 @@ TEST(BoundMemory, NothingThatIsKeptSharesBytesAndThePeakIsNear) {
   Network network = tiny_network(DType::kF32, 16);
   for (const char* schedule : kBoundSchedules) {
     for (int devices : {1, 2, 4, 8}) {
-      for (int micro_batches : {8, 16, 24}) {
-        Plan plan = *plan_schedule(network, schedule, request_with(devices, micro_batches, kGiB))
-                         ->bound_plan;
+      for (int micro_batches : {8, 16, 24, -16}) {
+        bool recomputes = micro_batches < 0;
+        PlanRequest request = request_with(devices, std::abs(micro_batches), kGiB);
+        Plan plan = *plan_schedule(network, schedule, request)->bound_plan;
         ASSERT_TRUE(check_executable(plan).is_ok());
-        std::vector<StageLayout> layouts = layout_stages(network, plan, kShape);
+        std::vector<StageLayout> layouts = layout_stages(network, plan, kShape, recomputes);
         for (int device = 0; device < devices; ++device) {
           DeviceMemory memory = carve_device_memory(plan, layouts, device, false);
           std::vector<Piece> pieces = kept_pieces(plan, device, layouts, memory);
@@ -111,7 +112,7 @@ TEST(BoundMemory, NothingThatIsKeptSharesBytesAndThePeakIsNear) {
             ASSERT_LE(end, memory.need.total());
           }
           // Chunks of unequal size on one device leave gaps.
-          EXPECT_LE(memory.need.kept_bytes, most * (devices == 1 ? 6 : 5) / 4)
+          EXPECT_LE(memory.need.kept_bytes, most * (devices == 1 || recomputes ? 6 : 5) / 4)
               << schedule << " N " << devices << " M " << micro_batches << " device " << device;
         }
       }
@@ -121,7 +122,8 @@ TEST(BoundMemory, NothingThatIsKeptSharesBytesAndThePeakIsNear) {
 
 ByteCount kept_on_first(const Network& network, const char* schedule, int micro_batches) {
   Plan plan = *plan_schedule(network, schedule, request_with(4, micro_batches, kGiB))->bound_plan;
-  return carve_device_memory(plan, layout_stages(network, plan, kShape), 0, false).need.kept_bytes;
+  return carve_device_memory(plan, layout_stages(network, plan, kShape, false), 0, false)
+      .need.kept_bytes;
 }
 
 TEST(BoundMemory, FollowsTheMicroBatchesInFlight) {
@@ -137,7 +139,7 @@ TEST(BoundMemory, ADeviceHoldsABlockOnceAndASumForEverySite) {
   Network network = tiny_network(DType::kBF16, 8);
   // The folded placement gives the first and the last stage, which share wte, to device 0.
   Plan plan = *plan_schedule(network, "zb-v", request_with(4, 8, kGiB))->bound_plan;
-  std::vector<StageLayout> layouts = layout_stages(network, plan, kShape);
+  std::vector<StageLayout> layouts = layout_stages(network, plan, kShape, false);
   std::map<int, std::set<ByteCount>> offsets, sums;
   for (const Action& action : plan.device_actions[0]) {
     for (const auto& place : layouts[action.stage].blocks) {
