@@ -104,6 +104,23 @@ TEST_F(TrainRefusal, ModesThisVersionDoesNotHave) {
   expect_refusal({"schedule.kind=single"}, 1, HasSubstr("one device"));
 }
 
+TEST_F(TrainRefusal, SizesOutsideABoundSchedule) {
+  // The model has four layers, the batch two micro-batches.
+  expect_refusal({"schedule.kind=interleaved", "devices.use=cpu:3"}, 1,
+                 AllOf(HasSubstr("interleaved"), HasSubstr("6 stages"), HasSubstr("4 layers"),
+                       HasSubstr("2 devices or fewer")));
+  expect_refusal({"schedule.kind=interleaved", "train.microbatches=1"}, 1,
+                 AllOf(HasSubstr("schedule.kind = \"interleaved\""), HasSubstr("microbatches is 1"),
+                       HasSubstr("train.microbatches = 2 would do")));
+  expect_refusal({"schedule.kind=1f1b", "schedule.dispatch=static"}, 1,
+                 HasSubstr("schedule.dispatch"));
+  expect_refusal({"schedule.kind=gpipe", "schedule.max_stage_layers=1"}, 1,
+                 HasSubstr("schedule.max_stage_layers"));
+  expect_refusal(
+      {"schedule.kind=1f1b", "devices.use=cpu:2[memory=20K]"}, 4,
+      AllOf(HasSubstr("schedule 1f1b"), HasSubstr("the largest layer, '"), HasSubstr("memory=")));
+}
+
 TEST_F(TrainRefusal, OutputFolderThatCannotBeWritten) {
   MountedFolder mounted(folder_.file("mounted"), 1 << 20);
   if (!mounted.reason_to_skip().empty()) GTEST_SKIP() << mounted.reason_to_skip();
