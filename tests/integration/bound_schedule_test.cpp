@@ -66,6 +66,16 @@ TEST_P(BoundSchedule, RoundsKeyTheNumericsAndNothingElseDoes) {
   }
 }
 
+/// Uneven and slow devices, links and latencies widen every window between streams.
+TEST_P(BoundSchedule, UnevenSpeedsChangeNoBit) {
+  for (const char* activations : {"auto", "recompute"}) {
+    TinyRun run = bound_run(GetParam(), "cpu:3[flops=2G,speed=1,0.25,0.5,h2d=200M,latency=30us]",
+                            DType::kBF16, 3);
+    run.options.activations = activations;
+    EXPECT_EQ(sha_of(run), expected_sha(DType::kBF16, 3)) << activations;
+  }
+}
+
 TEST_P(BoundSchedule, WhatIsKeptChangesNoBit) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     for (const char* devices : {"cpu:1", "cpu:4"}) {
