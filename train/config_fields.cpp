@@ -9,6 +9,7 @@
 
 #include "core/suggest.h"
 #include "hal/device_spec.h"
+#include "scheduler/schedules/schedule.h"
 #include "train/trainer.h"
 
 namespace stagecoach::internal {
@@ -389,9 +390,11 @@ void add_optimizer(std::vector<ConfigField>& fields) {
 void add_schedule(std::vector<ConfigField>& fields) {
   Choices kinds;
   kinds.allowed.assign(trained_schedules().begin(), trained_schedules().end());
-  kinds.not_yet = {"paci", "pipedream", "pipedream-2bw", "slidedp"};
-  kinds.simulate_only = {"mobius", "zb-h2", "zb-1p",    "zb-2p",
-                         "v-half", "v-min", "dualpipe", "dualpipev"};
+  for (const Schedule& schedule : all_schedules()) {
+    std::string name(schedule.name);
+    if (holds(kinds.allowed, name)) continue;
+    (schedule.trains ? kinds.not_yet : kinds.simulate_only).push_back(name);
+  }
   fields.push_back(choice_field("schedule.kind", AT(schedule.kind), kinds));
   fields.push_back(choice_field("schedule.update", AT(schedule.update),
                                 {{"barrier"}, {"overlap", "async"}, {}}));

@@ -66,6 +66,20 @@ TEST_P(BoundSchedule, RoundsKeyTheNumericsAndNothingElseDoes) {
   }
 }
 
+TEST(BoundSchedules, FewerMicroBatchesThanDevices) {
+  for (int micro_batches : {1, 3}) {
+    auto run_of = [&](const char* schedule, const char* devices) {
+      TinyRun run = bound_run(schedule, devices, DType::kF32, 1);
+      run.options.batch = run.options.micro_batches = micro_batches;
+      return run;
+    };
+    std::string expected = sha_of(run_of("single", "cpu:1"));
+    for (const char* schedule : {"gpipe", "1f1b", "looped-bfs", "zb-h1", "zb-v"}) {
+      EXPECT_EQ(sha_of(run_of(schedule, "cpu:4")), expected) << schedule << " " << micro_batches;
+    }
+  }
+}
+
 /// Uneven and slow devices, links and latencies widen every window between streams.
 TEST_P(BoundSchedule, UnevenSpeedsChangeNoBit) {
   for (const char* activations : {"auto", "recompute"}) {
