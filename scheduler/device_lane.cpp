@@ -90,6 +90,7 @@ void DeviceLane::assign_roles() {
     if (before >= 0) roles_[before].closes = false;
     before = static_cast<int>(index);
   }
+  // Streamed sums lie in two buffers in turn; bound ones have their own place.
   int opened = 0, closed = 0;
   for (size_t index = 0; index < actions.size(); ++index) {
     SumsRole& role = roles_[index];

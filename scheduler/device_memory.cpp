@@ -52,9 +52,7 @@ class KeptPlacer {
         actions_(plan.device_actions[device]),
         numbers_(stage_numbers(plan)) {
     for (size_t step = 0; step < actions_.size(); ++step) {
-      if (makes_weight_gradient(plan.stage_of(actions_[step]).kind)) {
-        last_step_[key(actions_[step])] = static_cast<int>(step);
-      }
+      last_step_[key(actions_[step])] = static_cast<int>(step);
     }
   }
 
@@ -82,7 +80,7 @@ class KeptPlacer {
     const Action& action = actions_[step];
     const StageLayout& layout = layouts_[action.stage];
     ActionKind kind = plan_.stage_of(action).kind;
-    // Of what the forward and the input half left; pieces live until the weight gradient is done.
+    // Of what the forward and the input half left; pieces live until the last of its actions.
     ActionPlaces& places = places_[key(action)];
     int last = last_step_[key(action)];
     int upload = std::max(0, step - 1);

@@ -1,6 +1,8 @@
 #include "scheduler/executable_plan.h"
 
 #include <fmt/format.h>
+#include <set>
+#include <utility>
 
 namespace stagecoach {
 
@@ -36,6 +38,34 @@ Status check_bound_stages(const Plan& plan) {
   return Status::ok();
 }
 
+/// A streamed device has sums for the stage and round it is at, so each is one run of actions.
+Status check_streamed_slots(const Plan& plan) {
+  std::set<std::pair<int, int>> done;
+  for (int device = 0; device < plan.device_count(); ++device) {
+    std::pair<int, int> now{-1, -1};
+    const std::vector<Action>& actions = plan.device_actions[device];
+    for (size_t index = 0; index < actions.size(); ++index) {
+      const Action& action = actions[index];
+      std::pair<int, int> slot{action.stage, plan.round_of(action.micro_batch)};
+      ActionKind kind = plan.stage_of(action).kind;
+      if (makes_input_gradient(kind) != makes_weight_gradient(kind)) {
+        return unimplemented(
+            fmt::format("plan of schedule '{}' streams weights and splits backward at device {}, "
+                        "entry {}; the executor splits it where weights are bound",
+                        plan.schedule, device, index));
+      }
+      if (slot == now) continue;
+      now = slot;
+      if (!makes_weight_gradient(kind) || done.insert(slot).second) continue;
+      return unimplemented(
+          fmt::format("plan of schedule '{}' streams stage {} again for round {} at device {}, "
+                      "entry {}; the executor adds its gradients up in one go",
+                      plan.schedule, slot.first, slot.second, device, index));
+    }
+  }
+  return Status::ok();
+}
+
 Status check_order(const Plan& plan) {
   for (int device = 0; device < plan.device_count(); ++device) {
     std::vector<int> latest(plan.stages.size(), -1);
@@ -67,8 +97,8 @@ Status check_order(const Plan& plan) {
 Status check_executable(const Plan& plan) {
   STAGECOACH_RETURN_IF_ERROR(check_policies(plan));
   STAGECOACH_RETURN_IF_ERROR(check_order(plan));
-  if (plan.residence == Residence::kBound) return check_bound_stages(plan);
-  return Status::ok();
+  return plan.residence == Residence::kBound ? check_bound_stages(plan)
+                                             : check_streamed_slots(plan);
 }
 
 }  // namespace stagecoach

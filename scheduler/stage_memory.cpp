@@ -179,7 +179,8 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
   if (network.layers[stage.last_layer]->needs_labels()) {
     layout.labels = in.take(network.label.size_bytes(shape));
   }
-  layout.takes_gradient = stage.kind == ActionKind::kBackward;
+  bool ends_in_loss = stage.last_layer + 1 == static_cast<int>(network.layers.size());
+  layout.takes_gradient = stage.kind == ActionKind::kBackward && !ends_in_loss;
   if (stage.kind == ActionKind::kForward) {
     place_forward(network, stage, starts, shape, out, work, layout);
   } else {

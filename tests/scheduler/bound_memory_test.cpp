@@ -208,6 +208,11 @@ TEST(ExecutablePlan, RefusesSumsOutOfOrderAndWhatIsNotOneIteration) {
   EXPECT_TRUE(check("gpipe", nothing).is_ok());
   Status reversed = check("gpipe", [](ScheduleParameters& p) { p.reverse_backward = 1; });
   EXPECT_THAT(reversed.message(), HasSubstr("in the order of micro-batches"));
+  EXPECT_TRUE(check("roundpipe", nothing).is_ok());
+  EXPECT_TRUE(check("mobius", nothing).is_ok());
+  Plan streamed = *make_plan(**find_schedule("1f1b"), {.stages = 2, .micro_batches = 4});
+  streamed.residence = Residence::kStreamed;
+  EXPECT_THAT(check_executable(streamed).message(), HasSubstr("streams stage 3 again for round 0"));
   EXPECT_EQ(check("paci", nothing).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(check("dualpipe", nothing).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(check("1f1b", [](ScheduleParameters& p) { p.iterations = 2; }).code(),

@@ -61,6 +61,15 @@ TEST(StageMemory, TiedBlockIsUploadedOnceAndHasAGradientPerSite) {
   EXPECT_EQ(sites, 2);
 }
 
+TEST(StageMemory, BehindTheLossThereIsNoGradientToTake) {
+  Network network = tiny_network(DType::kF32);
+  std::vector<Stage> stages = {{ActionKind::kForward, 0, 4}, {ActionKind::kBackward, 0, 4}};
+  StageLayout layout = layout_of(network, stages, 1);
+  EXPECT_FALSE(layout.takes_gradient);
+  EXPECT_EQ(layout.layers.back().output_grad.region, Region::kNone);
+  EXPECT_EQ(layout.labels.region, Region::kIn);
+}
+
 /// Places of one region that are alive at the same time must not share bytes.
 void expect_disjoint(std::vector<Place> places) {
   std::erase_if(
