@@ -40,14 +40,15 @@ conformance() {
   done
 }
 
-# Large odd shapes by the vendor's libraries and by own kernels, in processes side by side: the oracle
-# and the operands take longest.
+# Large odd shapes by the vendor's libraries and by own kernels, in processes side by side: the
+# oracle and the operands take longest.
 ops() {
   local kind shard
   for kind in fp32 bf16 fp16; do
     for shard in 0 1 2 3 4 5 6 7; do
-      STAGECOACH_TEST_DEVICES="cuda:$card,cuda:$card[libraries=off]" STAGECOACH_TEST_SHARD=$shard/8 \
-        check "ops_${kind}_$shard" "$build/tests/test_kernels" --gtest_filter="*GpuOpsTest*$kind" &
+      STAGECOACH_TEST_DEVICES="cuda:$card,cuda:$card[libraries=off]" \
+        STAGECOACH_TEST_SHARD=$shard/8 check "ops_${kind}_$shard" "$build/tests/test_kernels" \
+        --gtest_filter="*GpuOpsTest*$kind" &
     done
   done
   wait

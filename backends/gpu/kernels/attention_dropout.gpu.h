@@ -6,6 +6,7 @@ namespace stagecoach {
 
 // Dropout of attention's probabilities: a bit for each that a lane holds.
 
+/// Which probabilities are dropped, and what the others are multiplied by.
 struct AttentionDropout {
   RandomStream stream;
   uint32_t threshold;
@@ -21,6 +22,7 @@ struct AttentionDropout {
   }
 };
 
+/// `bits` of the lane whose number differs by `mask`.
 __device__ inline uint32_t exchange_bits(uint32_t bits, int mask) {
   return bits_of(shuffle_xor(float_of(bits), mask));
 }

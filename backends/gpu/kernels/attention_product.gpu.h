@@ -114,6 +114,7 @@ __device__ inline void multiply_passed(float (&sums)[1][NTiles][4], const float 
   }
 }
 
+/// Sets all sums to zero.
 template <int Tiles>
 __device__ inline void clear_sums(float (&sums)[1][Tiles][4]) {
 #pragma unroll
@@ -149,6 +150,7 @@ __device__ inline void score_product(float (&scores)[1][Tile::kStreamTiles][4],
 }
 
 #if STAGECOACH_MATRIX_UNITS
+/// scores = own rows * streamed rows, by matrix units.
 template <typename T, typename Tile>
 __device__ inline void score_product(float (&scores)[1][Tile::kStreamTiles][4],
                                      const ResidentRows<T, Tile::kDim>& own,

@@ -2,6 +2,7 @@
 
 namespace stagecoach {
 
+/// The kernels of attention, which differ in what they keep.
 enum class AttentionPass { kForward, kKeys, kQueries };
 
 /// Tiles of an attention kernel. Both the kernels and the host that launches them read this.

@@ -51,12 +51,14 @@ __device__ inline void multiply_stage(UnitSums& sums, A a, B b) {
 #endif
 }
 
+/// Shared memory that the launch gave.
 __device__ inline unsigned dynamic_shared_bytes() {
   unsigned bytes;
   asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
   return bytes;
 }
 
+/// Sets all sums to zero.
 __device__ inline void clear_unit_sums(UnitSums& sums) {
 #pragma unroll
   for (int m = 0; m < kUnitRowTiles; ++m) {

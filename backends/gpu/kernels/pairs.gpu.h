@@ -6,10 +6,12 @@ namespace stagecoach {
 
 // Two neighbouring elements at a time.
 
+/// Whether two types are one.
 template <typename A, typename B>
 struct SameType {
   static constexpr bool value = false;
 };
+/// They are.
 template <typename A>
 struct SameType<A, A> {
   static constexpr bool value = true;

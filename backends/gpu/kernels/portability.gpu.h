@@ -36,9 +36,11 @@ constexpr bool kMatrixUnitShapes = true;
 #define STAGECOACH_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 #if defined(__HIP__)
+/// `value` of the lane whose number differs by `mask`.
 __device__ inline float shuffle_xor(float value, int mask) {
   return __shfl_xor(value, mask, kLanes);
 }
+/// `value` of the lane `distance` below.
 __device__ inline int shuffle_up(int value, int distance) {
   return __shfl_up(value, distance, kLanes);
 }
@@ -63,18 +65,23 @@ __device__ inline int64_t device_time_ns() {
   return static_cast<int64_t>(__builtin_amdgcn_s_memrealtime()) * 10;
 }
 #else
+/// `value` of the lane whose number differs by `mask`.
 __device__ inline float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask, kLanes);
 }
+/// `value` of the lane `distance` below.
 __device__ inline int shuffle_up(int value, int distance) {
   return __shfl_up_sync(0xffffffffu, value, distance, kLanes);
 }
+/// Orders shared memory between the lanes of a group.
 __device__ inline void lanes_sync() {
   __syncwarp();
 }
+/// A `value` that all lanes of a group hold, told to the compiler where that helps.
 __device__ inline int same_in_lanes(int value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }
+/// Whether `value` is true in any lane of the group.
 __device__ inline bool any_lane(bool value) {
   return __any_sync(0xffffffffu, value) != 0;
 }

@@ -39,6 +39,7 @@ struct SwizzledOperand {
 };
 
 #if STAGECOACH_MATRIX_UNITS
+/// The address in shared memory, as instructions take it.
 __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }

@@ -24,6 +24,7 @@ struct TileOperand {
   __device__ float at(int i, int k) const { return to_float(*piece(i, k)); }
 };
 
+/// Whether products of this type have matrix instructions.
 template <typename T>
 struct HasMatrixUnit {
   static constexpr bool value = false;
@@ -56,6 +57,7 @@ __device__ inline void load_matrices(uint32_t (&parts)[4], const void* row) {
   }
 }
 
+/// c += a * b of one 16 x 8 tile, 16 terms deep.
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     BF16) {
   asm volatile(
@@ -64,6 +66,7 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// c += a * b of one 16 x 8 tile, 16 terms deep.
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     F16) {
   asm volatile(
@@ -73,6 +76,7 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// multiply_tiles by matrix instructions.
 template <typename T, int MTiles, int NTiles, typename A, typename B>
 __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const A& a, const B& b,
                                          int depth, int n_tiles) {
@@ -105,6 +109,7 @@ __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const
 }
 #endif
 
+/// multiply_tiles by multiply-adds.
 template <typename T, int MTiles, int NTiles, typename A, typename B>
 __device__ inline void multiply_plain(float (&sums)[MTiles][NTiles][4], const A& a, const B& b,
                                       int depth, int n_tiles) {

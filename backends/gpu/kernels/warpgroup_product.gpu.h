@@ -92,6 +92,7 @@ __device__ inline MatrixDescription<T, Lines, DepthFirst> describe(
   STAGECOACH_WGMMA(T, NAME, 128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70") \
   STAGECOACH_WGMMA(T, NAME, 256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
+/// The instruction for each width and type.
 STAGECOACH_WGMMA_COLUMNS(BF16, bf16)
 STAGECOACH_WGMMA_COLUMNS(F16, f16)
 
