@@ -54,11 +54,11 @@ void add_slot(const BufferView& slot, DType dtype, float* sum, int64_t count, bo
 
 Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
                                                      std::vector<BlockLayout> layouts,
-                                                     DType compute_dtype, int rounds) {
+                                                     DType compute_dtype, int slots_per_site) {
   std::unique_ptr<HostState> state(new HostState);
   state->pinning_device_ = &pinning_device;
   state->compute_dtype_ = compute_dtype;
-  state->slots_per_site_ = rounds > 1 ? 2 : 1;
+  state->slots_per_site_ = slots_per_site;
   bool separate_copy = compute_dtype != DType::kF32;
   ByteCount state_bytes = 0, slot_bytes = 0;
   for (const BlockLayout& layout : layouts) {

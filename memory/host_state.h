@@ -26,10 +26,11 @@ struct BlockLayout {
 /// from different threads; the caller orders accesses to one block.
 class HostState {
  public:
-  /// Pinned memory comes from `pinning_device`. `rounds` > 1 gives every site two landing slots.
+  /// Pinned memory comes from `pinning_device`. `slots_per_site`: rounds whose gradients may wait
+  /// in landing slots at once.
   static Result<std::unique_ptr<HostState>> create(Device& pinning_device,
                                                    std::vector<BlockLayout> blocks,
-                                                   DType compute_dtype, int rounds);
+                                                   DType compute_dtype, int slots_per_site);
 
   int block_count() const { return static_cast<int>(blocks_.size()); }
   int64_t element_count(int block) const { return blocks_[block].layout.element_count; }
@@ -46,6 +47,7 @@ class HostState {
 
   /// Dtype in which gradients come home: the compute dtype.
   DType gradient_dtype() const { return compute_dtype_; }
+  int slots_per_site() const { return slots_per_site_; }
   /// Where the gradient of (block, site) of `round` lands.
   BufferView gradient_slot(int block, int site, int round) const;
   /// Adds all sites of `round`, in site order, into the fp32 sum; the first addition since
@@ -63,7 +65,7 @@ class HostState {
   struct Block {
     BlockLayout layout;
     BufferView parameters, first_moment, second_moment, gradients, compute_copy;
-    std::vector<BufferView> slots;  ///< [site * slots_per_site + round parity]
+    std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
     /// The one fp32 landing slot is the whole gradient, so it serves as the sum.
     bool slot_is_sum = false;

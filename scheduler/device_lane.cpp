@@ -32,66 +32,95 @@ Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount
   return lane;
 }
 
-Status DeviceLane::begin_pass(const PlanContext& context, const DeviceMemoryNeed& need,
-                              int device_index) {
+Status DeviceLane::begin_pass(const PlanContext& context, int device_index) {
   context_ = &context;
   device_index_ = device_index;
-  rounds_gradients_ = need.rounds_gradients;
   arena_->reset();
-  for (int parity = 0; parity < 2; ++parity) {
-    parameters_[parity] = arena_->take(need.parameter_bytes);
-    rounded_[parity] = arena_->take(need.rounded_bytes);
-    in_[parity] = arena_->take(need.in_bytes);
-    out_[parity] = arena_->take(need.out_bytes);
-  }
-  gradients_[0] = arena_->take(need.gradient_bytes);
-  gradients_[1] = need.gradient_buffers() == 2 ? arena_->take(need.gradient_bytes) : gradients_[0];
-  work_ = arena_->take(need.work_bytes);
-  // The previous pass has ended, so every buffer is free.
-  for (auto* free :
-       {&parameters_free_, &gradients_free_, &in_free_, &out_free_, &parameters_ready_}) {
-    *free = {};
-  }
-  gradient_slots_ = 0;
-  events_used_ = 0;
-  spans_.clear();
-  bytes_up_ = bytes_down_ = 0;
-
-  slots_.clear();
-  const std::vector<Action>& actions = context.plan->device_actions[device_index];
-  for (size_t index = 0; index < actions.size(); ++index) {
-    int round = context.plan->round_of(actions[index].micro_batch);
-    if (slots_.empty() || slots_.back().stage != actions[index].stage ||
-        slots_.back().round != round) {
-      slots_.push_back(Slot{actions[index].stage, round, static_cast<int>(index), 0});
-    }
-    ++slots_.back().action_count;
-  }
+  memory_ = arena_->take(memory().need.total());
   for (const auto& layer : context.network->layers) {
     if (layer->uses().size() > kMaxBlockUses) {
       return invalid_argument(fmt::format("layer '{}' uses {} blocks; at most {} are supported",
                                           layer->name(), layer->uses().size(), kMaxBlockUses));
     }
   }
+  cut_slots();
+  assign_roles();
+  // The previous pass has ended, so every buffer is free.
+  size_t stage_count = context.plan->stages.size();
+  for (auto* timepoints : {&parameters_ready_, &parameters_free_, &sums_free_}) {
+    timepoints->assign(std::max<size_t>(2, stage_count), Timepoint{});
+  }
+  for (auto* free : {&rounded_free_, &in_free_, &out_free_}) *free = {};
+  is_loaded_.assign(context.network->blocks.size(), false);
+  events_used_ = 0;
+  spans_.clear();
+  bytes_up_ = bytes_down_ = 0;
   return Status::ok();
+}
+
+void DeviceLane::cut_slots() {
+  slots_.clear();
+  bool bound = memory().need.bound;
+  std::vector<int> numbers = stage_numbers(*context_->plan);
+  const std::vector<Action>& actions = context_->plan->device_actions[device_index_];
+  for (size_t index = 0; index < actions.size(); ++index) {
+    int stage = actions[index].stage;
+    int round = context_->plan->round_of(actions[index].micro_batch);
+    if (slots_.empty() || slots_.back().stage != stage || slots_.back().round != round) {
+      int buffer = bound ? numbers[stage] : static_cast<int>(slots_.size() % 2);
+      slots_.push_back(Slot{stage, round, static_cast<int>(index), 0, buffer});
+    }
+    ++slots_.back().action_count;
+  }
+}
+
+void DeviceLane::assign_roles() {
+  const Plan& plan = *context_->plan;
+  const DeviceMemoryNeed& need = memory().need;
+  const std::vector<Action>& actions = plan.device_actions[device_index_];
+  roles_.assign(actions.size(), SumsRole{});
+  // Per stage and round: the last action so far that adds to its sums.
+  std::vector<int> latest(plan.stages.size() * plan.rounds, -1);
+  for (size_t index = 0; index < actions.size(); ++index) {
+    const Action& action = actions[index];
+    if (context_->layouts[action.stage].gradients.empty()) continue;
+    int& before = latest[action.stage * plan.rounds + plan.round_of(action.micro_batch)];
+    roles_[index].opens = before < 0;
+    roles_[index].closes = true;
+    if (before >= 0) roles_[before].closes = false;
+    before = static_cast<int>(index);
+  }
+  // Streamed sums lie in two buffers in turn; bound ones have their own place.
+  int opened = 0, closed = 0;
+  for (size_t index = 0; index < actions.size(); ++index) {
+    SumsRole& role = roles_[index];
+    if (role.opens) ++opened;
+    int turn = (opened + 1) % 2;
+    role.guard = need.bound ? actions[index].stage : turn;
+    role.sums = need.bound || need.rounds_gradients ? 0 : turn;
+    role.rounded = closed % 2;
+    if (role.closes) ++closed;
+  }
 }
 
 const Action& DeviceLane::action_at(int index) const {
   return context_->plan->device_actions[device_index_][index];
 }
 
-BufferView DeviceLane::view(const Place& place, int parity) const {
-  switch (place.region) {
-    case Region::kNone:
-      return {};
-    case Region::kIn:
-      return in_[parity].slice(place.offset, place.size);
-    case Region::kOut:
-      return out_[parity].slice(place.offset, place.size);
-    case Region::kWork:
-      return work_.slice(place.offset, place.size);
-  }
-  return {};
+BufferView DeviceLane::view(const Place& place, int action) const {
+  if (place.region == Region::kNone) return {};
+  return memory_.slice(memory().actions[action].of(place.region) + place.offset, place.size);
+}
+
+BufferView DeviceLane::sum_view(const StageLayout::GradientPlace& gradient,
+                                const SumsRole& role) const {
+  return memory_.slice(memory().gradients[role.sums] + gradient.offset, gradient.size);
+}
+
+BufferView DeviceLane::rounded_view(const StageLayout::GradientPlace& gradient,
+                                    const SumsRole& role) const {
+  return memory_.slice(memory().rounded[role.rounded] + gradient.rounded_offset,
+                       gradient.rounded_size);
 }
 
 Result<int> DeviceLane::stamp(LaneKind lane) {
@@ -129,21 +158,27 @@ Status DeviceLane::wait_for(LaneKind lane, const Landing& landing) {
 
 Status DeviceLane::submit_parameters(int slot) {
   Stream& up = stream(LaneKind::kParameterUp);
-  int parity = slot % 2;
+  int buffer = slots_[slot].buffer;
   const StageLayout& layout = layout_of(slot);
-  STAGECOACH_RETURN_IF_FAILED(up.wait(parameters_free_[parity]));
+  bool bound = memory().need.bound;
+  // A bound stage is loaded by its first slot. Blocks it shares with a stage loaded before are
+  // there already, or on their way on the same stream.
+  if (bound && !parameters_ready_[buffer].is_none()) return Status::ok();
+  STAGECOACH_RETURN_IF_FAILED(up.wait(parameters_free_[buffer]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kParameterUp));
   ByteCount bytes = 0;
   for (const StageLayout::BlockPlace& block : layout.blocks) {
+    if (bound && is_loaded_[block.block]) continue;
+    is_loaded_[block.block] = true;
     CopyRequest copy;
     copy.source = context_->host_state->compute_copy(block.block);
-    copy.target = parameters_[parity].slice(block.offset, block.size);
+    copy.target = memory_.slice(memory().parameters[buffer % 2] + block.offset, block.size);
     copy.label = context_->network->blocks[block.block].name;
     STAGECOACH_RETURN_IF_FAILED(up.copy(copy));
     bytes += block.size;
   }
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kParameterUp));
-  STAGECOACH_ASSIGN_OR_RETURN(parameters_ready_[parity], up.mark());
+  STAGECOACH_ASSIGN_OR_RETURN(parameters_ready_[buffer], up.mark());
   if (bytes > 0) add_span(LaneKind::kParameterUp, -1, slot, bytes, start, end);
   bytes_up_ += bytes;
   return Status::ok();
@@ -152,11 +187,12 @@ Status DeviceLane::submit_parameters(int slot) {
 Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
                                  const Landing& output_grad) {
   Stream& up = stream(LaneKind::kActivationUp);
-  int parity = action % 2;
   int m = action_at(action).micro_batch;
   const Stage& stage = stage_of(slot);
   const StageLayout& layout = layout_of(slot);
-  STAGECOACH_RETURN_IF_FAILED(up.wait(in_free_[parity]));
+  inputs_ready_ = {};
+  if (!layout.takes_input && !layout.takes_gradient) return Status::ok();
+  STAGECOACH_RETURN_IF_FAILED(up.wait(in_free_[action % 2]));
   STAGECOACH_RETURN_IF_ERROR(wait_for(LaneKind::kActivationUp, input));
   STAGECOACH_RETURN_IF_ERROR(wait_for(LaneKind::kActivationUp, output_grad));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kActivationUp));
@@ -164,16 +200,18 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
   auto upload = [&](const Place& place, const BufferView& source, const char* label) -> Status {
     if (place.region == Region::kNone) return Status::ok();
     bytes += place.size;
-    STAGECOACH_RETURN_IF_FAILED(up.copy({view(place, parity), source, label}));
+    STAGECOACH_RETURN_IF_FAILED(up.copy({view(place, action), source, label}));
     return Status::ok();
   };
-  BufferView source = stage.first_layer == 0 ? context_->input->inputs[m]
-                                             : context_->store->activation(stage.first_layer, m);
-  STAGECOACH_RETURN_IF_ERROR(upload(layout.input, source, "stage input"));
-  if (layout.labels.region != Region::kNone) {
-    STAGECOACH_RETURN_IF_ERROR(upload(layout.labels, context_->input->labels[m], "labels"));
+  if (layout.takes_input) {
+    BufferView source = stage.first_layer == 0 ? context_->input->inputs[m]
+                                               : context_->store->activation(stage.first_layer, m);
+    STAGECOACH_RETURN_IF_ERROR(upload(layout.input, source, "stage input"));
+    if (layout.labels.region != Region::kNone) {
+      STAGECOACH_RETURN_IF_ERROR(upload(layout.labels, context_->input->labels[m], "labels"));
+    }
   }
-  if (stage.kind == ActionKind::kBackward) {
+  if (layout.takes_gradient) {
     STAGECOACH_RETURN_IF_ERROR(upload(layout.layers.back().output_grad,
                                       context_->store->gradient(stage.last_layer + 1, m),
                                       "output gradient"));
@@ -185,33 +223,33 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
   return Status::ok();
 }
 
-void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slot, int parity,
+void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slot, int action,
                             LayerRun& run) {
   const Stage& stage = stage_of(slot);
   int index = stage.first_layer + layer_offset;
   const Layer& layer = *context_->network->layers[index];
   const StageLayout::LayerPlaces& places = layout.layers[layer_offset];
-  run.input = layer_offset == 0 ? view(layout.input, parity)
-                                : view(layout.layers[layer_offset - 1].output, parity);
-  run.output = view(places.output, parity);
-  run.output_grad = view(places.output_grad, parity);
-  run.input_grad = layer_offset == 0 ? view(layout.input_grad, parity)
-                                     : view(layout.layers[layer_offset - 1].output_grad, parity);
-  run.saved = view(places.saved, parity);
-  run.workspace = view(layout.workspace, parity);
-  run.labels = layer.needs_labels() ? view(layout.labels, parity) : BufferView{};
+  run.input = layer_offset == 0 ? view(layout.input, action)
+                                : view(layout.layers[layer_offset - 1].output, action);
+  run.output = view(places.output, action);
+  run.output_grad = view(places.output_grad, action);
+  run.input_grad = layer_offset == 0 ? view(layout.input_grad, action)
+                                     : view(layout.layers[layer_offset - 1].output_grad, action);
+  run.saved = view(places.saved, action);
+  run.workspace = view(places.workspace, action);
+  run.labels = layer.needs_labels() ? view(layout.labels, action) : BufferView{};
   run.key.layer = static_cast<uint32_t>(index);
   std::span<const BlockUse> uses = layer.uses();
+  ByteCount base = memory().parameters[slots_[slot].buffer % 2];
   for (size_t use = 0; use < uses.size(); ++use) {
     for (const StageLayout::BlockPlace& block : layout.blocks) {
       if (block.block != uses[use].block) continue;
-      parameter_views_[use] = parameters_[slot % 2].slice(block.offset, block.size);
+      parameter_views_[use] = memory_.slice(base + block.offset, block.size);
     }
   }
   for (const StageLayout::GradientPlace& gradient : layout.gradients) {
     if (gradient.layer != index) continue;
-    gradient_views_[gradient.use] =
-        gradients_[gradient_parity_].slice(gradient.offset, gradient.size);
+    gradient_views_[gradient.use] = sum_view(gradient, roles_[action]);
   }
   run.parameters = std::span<const BufferView>(parameter_views_.data(), uses.size());
   run.gradients = std::span<const BufferView>(gradient_views_.data(), uses.size());
@@ -219,46 +257,50 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
 
 Status DeviceLane::run_forward(const StageLayout& layout, LayerRun& run, int slot, int action) {
   const Stage& stage = stage_of(slot);
-  for (int offset = 0; offset <= stage.last_layer - stage.first_layer; ++offset) {
-    bind_layer(layout, offset, slot, action % 2, run);
+  for (int offset = 0; offset < stage.layer_count(); ++offset) {
+    bind_layer(layout, offset, slot, action, run);
     const Layer& layer = *context_->network->layers[stage.first_layer + offset];
-    STAGECOACH_RETURN_IF_ERROR(stage.kind == ActionKind::kForward ? layer.forward(run)
-                                                                  : layer.forward_saving(run));
+    STAGECOACH_RETURN_IF_ERROR(layout.forward == ForwardPass::kPlain ? layer.forward(run)
+                                                                     : layer.forward_saving(run));
   }
   return Status::ok();
 }
 
 Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int slot, int action) {
   const Stage& stage = stage_of(slot);
-  const Slot& where = slots_[slot];
-  bool last = action + 1 == where.first_action + where.action_count;
-  for (int offset = stage.last_layer - stage.first_layer; offset >= 0; --offset) {
-    bind_layer(layout, offset, slot, action % 2, run);
+  const SumsRole& role = roles_[action];
+  if (role.closes) {
+    gradient_landings_.assign(layout.gradients.size(), Landing{});
+    if (memory().need.rounds_gradients) {
+      STAGECOACH_RETURN_IF_FAILED(run.stream->wait(rounded_free_[role.rounded]));
+    }
+  }
+  for (int offset = stage.layer_count() - 1; offset >= 0; --offset) {
+    bind_layer(layout, offset, slot, action, run);
     int index = stage.first_layer + offset;
-    STAGECOACH_RETURN_IF_ERROR(
-        context_->network->layers[index]->backward(run, BackwardPart::kBoth));
+    STAGECOACH_RETURN_IF_ERROR(context_->network->layers[index]->backward(run, *layout.backward));
     // Gradients go home layer by layer as they become final, not as a burst at the end.
-    if (last) STAGECOACH_RETURN_IF_ERROR(finish_layer_gradients(layout, slot, index));
+    if (role.closes) {
+      STAGECOACH_RETURN_IF_ERROR(finish_layer_gradients(layout, slot, action, index));
+    }
   }
   return Status::ok();
 }
 
-Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, int layer) {
+Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, int action,
+                                          int layer) {
   Stream& compute = stream(LaneKind::kCompute);
   Stream& down = stream(LaneKind::kGradientDown);
   const HostState& state = *context_->host_state;
-  int sum_parity = gradient_parity_;
-  int parity = (gradient_slots_ - 1) % 2;
+  const SumsRole& role = roles_[action];
+  bool rounds = memory().need.rounds_gradients;
   ByteCount bytes = 0;
-  if (rounds_gradients_) {
+  if (rounds) {
     for (const StageLayout::GradientPlace& gradient : layout.gradients) {
       if (gradient.layer != layer) continue;
       int64_t count = gradient.size / dtype_size_bytes(DType::kF32);
-      TensorView sum{
-          gradients_[sum_parity].slice(gradient.offset, gradient.size), DType::kF32, {count}};
-      TensorView rounded{rounded_[parity].slice(gradient.rounded_offset, gradient.rounded_size),
-                         state.gradient_dtype(),
-                         {count}};
+      TensorView sum{sum_view(gradient, role), DType::kF32, {count}};
+      TensorView rounded{rounded_view(gradient, role), state.gradient_dtype(), {count}};
       STAGECOACH_RETURN_IF_FAILED(device_.ops().convert(compute, {rounded, sum, "round gradient"}));
     }
   }
@@ -268,9 +310,7 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
   for (const StageLayout::GradientPlace& gradient : layout.gradients) {
     if (gradient.layer != layer) continue;
     CopyRequest copy;
-    copy.source = rounds_gradients_
-                      ? rounded_[parity].slice(gradient.rounded_offset, gradient.rounded_size)
-                      : gradients_[sum_parity].slice(gradient.offset, gradient.size);
+    copy.source = rounds ? rounded_view(gradient, role) : sum_view(gradient, role);
     copy.target = state.gradient_slot(gradient.block, gradient.site, slots_[slot].round);
     copy.label = context_->network->blocks[gradient.block].name;
     STAGECOACH_RETURN_IF_FAILED(down.copy(copy));
@@ -284,7 +324,15 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
     if (layout.gradients[index].layer == layer)
       gradient_landings_[index] = Landing{landed, &device_};
   }
-  gradients_free_[parity] = landed;
+  (rounds ? rounded_free_[role.rounded] : sums_free_[role.guard]) = landed;
+  return Status::ok();
+}
+
+Status DeviceLane::open_gradients(const StageLayout& layout, const SumsRole& role) {
+  if (layout.gradient_bytes == 0) return Status::ok();
+  BufferView sums =
+      memory_.slice(memory().gradients[role.sums] + layout.gradient_offset, layout.gradient_bytes);
+  STAGECOACH_RETURN_IF_FAILED(stream(LaneKind::kCompute).fill({sums, 0, 4, "clear gradients"}));
   return Status::ok();
 }
 
@@ -292,22 +340,15 @@ Status DeviceLane::compute(int slot, int action) {
   Stream& compute = stream(LaneKind::kCompute);
   const Slot& where = slots_[slot];
   const StageLayout& layout = layout_of(slot);
-  bool first = action == where.first_action;
-  bool backward = stage_of(slot).kind != ActionKind::kForward;
+  const SumsRole& role = roles_[action];
   STAGECOACH_RETURN_IF_FAILED(compute.wait(inputs_ready_));
   STAGECOACH_RETURN_IF_FAILED(compute.wait(out_free_[action % 2]));
-  if (first) STAGECOACH_RETURN_IF_FAILED(compute.wait(parameters_ready_[slot % 2]));
-  if (first && backward) {
-    int parity = gradient_slots_++ % 2;
-    gradient_parity_ = rounds_gradients_ ? 0 : parity;
-    gradient_landings_.assign(layout.gradients.size(), Landing{});
-    STAGECOACH_RETURN_IF_FAILED(compute.wait(gradients_free_[parity]));
+  if (action == where.first_action) {
+    STAGECOACH_RETURN_IF_FAILED(compute.wait(parameters_ready_[where.buffer]));
   }
+  if (role.opens) STAGECOACH_RETURN_IF_FAILED(compute.wait(sums_free_[role.guard]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
-  if (first && backward && layout.gradient_bytes > 0) {
-    BufferView sums = gradients_[gradient_parity_].slice(0, layout.gradient_bytes);
-    STAGECOACH_RETURN_IF_FAILED(compute.fill({sums, 0, 4, "clear gradients"}));
-  }
+  if (role.opens) STAGECOACH_RETURN_IF_ERROR(open_gradients(layout, role));
   LayerRun run;
   run.stream = &compute;
   run.ops = &device_.ops();
@@ -317,13 +358,16 @@ Status DeviceLane::compute(int slot, int action) {
   run.key.seed = context_->input->seed;
   run.key.iteration = context_->input->iteration;
   run.key.micro_batch = static_cast<uint32_t>(action_at(action).micro_batch);
-  STAGECOACH_RETURN_IF_ERROR(run_forward(layout, run, slot, action));
-  if (backward) STAGECOACH_RETURN_IF_ERROR(run_backward(layout, run, slot, action));
+  if (layout.forward != ForwardPass::kNone) {
+    STAGECOACH_RETURN_IF_ERROR(run_forward(layout, run, slot, action));
+  }
+  if (layout.backward.has_value())
+    STAGECOACH_RETURN_IF_ERROR(run_backward(layout, run, slot, action));
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
   STAGECOACH_ASSIGN_OR_RETURN(compute_done_, compute.mark());
   add_span(LaneKind::kCompute, action, slot, 0, start, end);
   in_free_[action % 2] = compute_done_;
-  parameters_free_[slot % 2] = compute_done_;
+  parameters_free_[where.buffer] = compute_done_;
   return Status::ok();
 }
 
@@ -338,7 +382,7 @@ Status DeviceLane::download_outputs(int slot, int action) {
   auto download = [&](const Place& place, const BufferView& target, const char* label) -> Status {
     if (place.region == Region::kNone) return Status::ok();
     bytes += place.size;
-    STAGECOACH_RETURN_IF_FAILED(down.copy({target, view(place, parity), label}));
+    STAGECOACH_RETURN_IF_FAILED(down.copy({target, view(place, action), label}));
     return Status::ok();
   };
   for (const StageLayout::Download& item : layout.downloads) {

@@ -11,6 +11,7 @@
 #include "memory/activation_store.h"
 #include "memory/arena.h"
 #include "memory/host_state.h"
+#include "scheduler/device_memory.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "scheduler/stage_memory.h"
@@ -61,7 +62,8 @@ struct PlanContext {
   ActivationStore* store = nullptr;
   MicroBatchShape shape;
   const Plan* plan = nullptr;
-  std::vector<StageLayout> layouts;  ///< per stage
+  std::vector<StageLayout> layouts;    ///< per stage
+  std::vector<DeviceMemory> memories;  ///< per device
   const PassInput* input = nullptr;
 };
 
@@ -77,6 +79,16 @@ struct Slot {
   int round = 0;
   int first_action = 0;
   int action_count = 0;
+  int buffer = 0;  ///< of parameters: streamed slots use two in turn, a bound stage has its own
+};
+
+/// What an action means for the gradient sums of its stage and round.
+struct SumsRole {
+  bool opens = false;   ///< first to add to them
+  bool closes = false;  ///< last to add to them: they go home
+  int guard = 0;        ///< which timepoint says that the sums are free again
+  int sums = 0;         ///< which buffer they lie in
+  int rounded = 0;      ///< which buffer they are rounded into
 };
 
 /// One device at work: its streams, its memory, and the submission of slots and actions. Only
@@ -91,17 +103,21 @@ class DeviceLane {
   Stream& stream(LaneKind lane) const { return *streams_[static_cast<int>(lane)]; }
 
   /// Carves the arena for a pass and cuts the device's list into slots.
-  Status begin_pass(const PlanContext& context, const DeviceMemoryNeed& need, int device_index);
+  Status begin_pass(const PlanContext& context, int device_index);
   const std::vector<Slot>& slots() const { return slots_; }
+  /// Whether the action is the last to add to the gradients of its stage and round.
+  bool closes_gradients(int action) const { return roles_[action].closes; }
 
-  /// Uploads the parameters of slot `slot` into the buffer that slot - 2 used.
+  /// Uploads the parameters of slot `slot`: streamed into the buffer that slot - 2 used, bound once
+  /// a pass.
   Status submit_parameters(int slot);
   /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when
   /// the activation and the gradient it reads are on the host.
   Status submit_action(int slot, int action, const Landing& input, const Landing& output_grad);
   /// Results of the last submitted action: its downloads share one timepoint.
   Landing outputs_landing() const { return outputs_landing_; }
-  /// Of the slot's last action: when the gradient of layout.gradients[index] has landed.
+  /// Of the last action that closed gradients: when the gradient of layout.gradients[index] has
+  /// landed.
   const std::vector<Landing>& gradient_landings() const { return gradient_landings_; }
 
   /// Marks the end of every stream, so that the whole pass can be awaited.
@@ -118,17 +134,23 @@ class DeviceLane {
   Result<int> stamp(LaneKind lane);
   void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
   Status wait_for(LaneKind lane, const Landing& landing);
+  void cut_slots();
+  void assign_roles();
   Status upload_inputs(int slot, int action, const Landing& input, const Landing& output_grad);
   Status compute(int slot, int action);
+  Status open_gradients(const StageLayout& layout, const SumsRole& role);
   Status run_forward(const StageLayout& layout, LayerRun& run, int slot, int action);
   Status run_backward(const StageLayout& layout, LayerRun& run, int slot, int action);
-  Status finish_layer_gradients(const StageLayout& layout, int slot, int layer);
+  Status finish_layer_gradients(const StageLayout& layout, int slot, int action, int layer);
   Status download_outputs(int slot, int action);
-  BufferView view(const Place& place, int parity) const;
-  void bind_layer(const StageLayout& layout, int layer_offset, int slot, int parity, LayerRun& run);
+  BufferView view(const Place& place, int action) const;
+  BufferView sum_view(const StageLayout::GradientPlace& gradient, const SumsRole& role) const;
+  BufferView rounded_view(const StageLayout::GradientPlace& gradient, const SumsRole& role) const;
+  void bind_layer(const StageLayout& layout, int layer_offset, int slot, int action, LayerRun& run);
   const Action& action_at(int index) const;
   const Stage& stage_of(int slot) const { return context_->plan->stages[slots_[slot].stage]; }
   const StageLayout& layout_of(int slot) const { return context_->layouts[slots_[slot].stage]; }
+  const DeviceMemory& memory() const { return context_->memories[device_index_]; }
 
   /// Most block uses of a layer; checked when a pass begins.
   static constexpr int kMaxBlockUses = 8;
@@ -140,13 +162,12 @@ class DeviceLane {
   const PlanContext* context_ = nullptr;
   int device_index_ = 0;
   std::vector<Slot> slots_;
-  bool rounds_gradients_ = false;
-  std::array<BufferView, 2> parameters_, gradients_, rounded_, in_, out_;
-  BufferView work_;
-  std::array<Timepoint, 2> parameters_free_, gradients_free_, in_free_, out_free_;
-  std::array<Timepoint, 2> parameters_ready_;
-  int gradient_slots_ = 0;  ///< backward slots so far in the pass: their parity picks the buffer
-  int gradient_parity_ = 0;
+  std::vector<SumsRole> roles_;                                ///< per action
+  BufferView memory_;                                          ///< the arena, as carved by memory()
+  std::vector<Timepoint> parameters_ready_, parameters_free_;  ///< per parameter buffer
+  std::vector<Timepoint> sums_free_;                           ///< per SumsRole::guard
+  std::vector<bool> is_loaded_;                                ///< per block, bound plans only
+  std::array<Timepoint, 2> rounded_free_, in_free_, out_free_;
   Timepoint inputs_ready_, compute_done_;
   Landing outputs_landing_;
   std::vector<Landing> gradient_landings_;

@@ -144,4 +144,47 @@ Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& reque
   return search(request, std::move(limits), pack_inference);
 }
 
+namespace {
+
+/// The best cut into `count` stages, none longer than `limit`: `join` adds a stage to the value of
+/// those before it, and the smallest value wins.
+template <typename Join>
+StageLayers best_cut(const std::vector<double>& costs, int count, double limit, double& value,
+                     Join join) {
+  int layers = static_cast<int>(costs.size());
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  using Row = std::vector<double>;
+  std::vector<Row> best(count + 1, Row(layers + 1, kNever));
+  std::vector<std::vector<int>> first(count + 1, std::vector<int>(layers + 1, 0));
+  best[0][0] = 0;
+  for (int stages = 1; stages <= count; ++stages) {
+    for (int end = stages; end <= layers; ++end) {
+      double sum = 0;
+      for (int begin = end - 1; begin >= stages - 1; --begin) {
+        sum += costs[begin];
+        double candidate = join(best[stages - 1][begin], sum);
+        if (sum > limit * kSlack || candidate >= best[stages][end]) continue;
+        best[stages][end] = candidate;
+        first[stages][end] = begin;
+      }
+    }
+  }
+  value = best[count][layers];
+  StageLayers cut(count);
+  for (int stages = count, end = layers; stages > 0; end = first[stages--][end]) {
+    cut[stages - 1] = {first[stages][end], end - 1};
+  }
+  return cut;
+}
+
+}  // namespace
+
+StageLayers partition_evenly(const std::vector<double>& layer_costs, int count) {
+  double longest = 0, squares = 0;
+  best_cut(layer_costs, count, std::numeric_limits<double>::max() / 2, longest,
+           [](double before, double stage) { return std::max(before, stage); });
+  return best_cut(layer_costs, count, longest, squares,
+                  [](double before, double stage) { return before + stage * stage; });
+}
+
 }  // namespace stagecoach

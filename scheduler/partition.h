@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "scheduler/plan.h"
+#include "scheduler/plan_builder.h"
 
 namespace stagecoach {
 
@@ -34,5 +35,10 @@ Result<std::vector<Stage>> partition_for_training(const PartitionRequest& reques
 
 /// Forward stages only, for evaluation: the same search over forward costs.
 Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& request);
+
+/// Cuts a chain of layers into exactly `count` stages, 1 to as many as there are layers: the
+/// longest as short as can be, then the sum of squares smallest. For schedules that bind stages to
+/// devices. Pure.
+StageLayers partition_evenly(const std::vector<double>& layer_costs, int count);
 
 }  // namespace stagecoach

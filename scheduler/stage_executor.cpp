@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "scheduler/executable_plan.h"
+
 namespace stagecoach {
 
 namespace {
-
-/// Something a producer submits once and consumers wait for.
-struct Cell {
-  explicit Cell(Executor& executor) : submitted(executor) {}
-  Latch submitted;
-  Landing landing;
-};
 
 /// Adapts a lambda to the submit thread's interface without allocating.
 template <typename Function>
@@ -26,6 +21,13 @@ class SubmitWork final : public Submitter::Work {
 };
 
 }  // namespace
+
+/// Something a producer submits once and consumers wait for.
+struct StageExecutor::Cell {
+  explicit Cell(Executor& executor) : submitted(executor) {}
+  Latch submitted;
+  Landing landing;
+};
 
 /// What coroutines of one pass tell each other.
 struct StageExecutor::Cells {
@@ -94,9 +96,11 @@ StageExecutor::~StageExecutor() {
 
 Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutorSetup& setup) {
   std::unique_ptr<StageExecutor> executor(new StageExecutor(setup));
-  for (Device* device : setup.devices) {
+  STAGECOACH_CHECK(setup.arena_bytes.size() == setup.devices.size());
+  for (size_t index = 0; index < setup.devices.size(); ++index) {
+    Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
-                                DeviceLane::create(*device, setup.arena_bytes));
+                                DeviceLane::create(*device, setup.arena_bytes[index]));
     for (int kind = 0; kind < kLaneCount; ++kind) {
       executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
     }
@@ -113,33 +117,32 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   return executor;
 }
 
-Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
-  int layer_count = static_cast<int>(setup_.network->layers.size());
+Status StageExecutor::begin_pass(const Plan& plan, const PassInput& input) {
   if (plan.device_count() != static_cast<int>(lanes_.size())) {
     return invalid_argument(
         fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
   }
-  if (plan.residence != Residence::kStreamed || plan.admission != Admission::kStatic) {
-    return unimplemented(fmt::format(
-        "plan of schedule '{}' binds weights to devices or admits by a gate; the executor runs "
-        "streamed plans in a static order",
-        plan.schedule));
-  }
-  context_ =
-      PlanContext{setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, &input};
-  std::vector<bool> starts = stage_starts(plan.stages, layer_count);
-  for (const Stage& stage : plan.stages) {
-    context_.layouts.push_back(layout_stage(*setup_.network, stage, starts, setup_.shape));
-  }
-  DeviceMemoryNeed need = device_memory_need(*setup_.network, plan.stages, setup_.shape);
-  if (need.total() > setup_.arena_bytes) {
-    return internal_error(fmt::format("plan needs {} bytes of stage memory; the arena has {}",
-                                      need.total(), setup_.arena_bytes));
+  STAGECOACH_RETURN_IF_ERROR(check_executable(plan));
+  context_ = PlanContext{
+      setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, {}, &input};
+  context_.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
+  bool rounds_gradients = setup_.network->dtype != DType::kF32;
+  for (int device = 0; device < plan.device_count(); ++device) {
+    DeviceMemory memory = carve_device_memory(plan, context_.layouts, device, rounds_gradients);
+    if (memory.need.total() > setup_.arena_bytes[device]) {
+      return internal_error(fmt::format("plan needs {} bytes of stage memory; the arena has {}",
+                                        memory.need.total(), setup_.arena_bytes[device]));
+    }
+    context_.memories.push_back(std::move(memory));
   }
   for (size_t device = 0; device < lanes_.size(); ++device) {
-    STAGECOACH_RETURN_IF_ERROR(
-        lanes_[device]->begin_pass(context_, need, static_cast<int>(device)));
+    STAGECOACH_RETURN_IF_ERROR(lanes_[device]->begin_pass(context_, static_cast<int>(device)));
   }
+  return Status::ok();
+}
+
+Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
+  STAGECOACH_RETURN_IF_ERROR(begin_pass(plan, input));
   int64_t hang_ns = std::max(kMinHangNs, kHangFactor * longest_operation_ns_);
   pump_->set_timeout_ns(std::min(setup_.timeout_ns, hang_ns));
   cells_ = std::make_unique<Cells>(executor_, *setup_.network, plan);
@@ -209,7 +212,9 @@ Task<Status> StageExecutor::run_device(int device) {
   co_return Status::ok();
 }
 
-Task<Status> StageExecutor::await_other_backend(const Landing& landing, Device& device) {
+Task<Status> StageExecutor::await_cell(Cell& cell, Device& device) {
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await cell.submitted.wait());
+  const Landing& landing = cell.landing;
   if (landing.device != nullptr && landing.device->info().backend != device.info().backend) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(landing.timepoint));
   }
@@ -222,26 +227,29 @@ Task<Status> StageExecutor::run_action(int device, int slot, int action) {
   const Slot& where = lane.slots()[slot];
   const Stage& stage = context_.plan->stages[where.stage];
   const StageLayout& layout = context_.layouts[where.stage];
-  bool last = action + 1 == where.first_action + where.action_count;
+  bool closes = lane.closes_gradients(action);
 
-  Cell& input = cells_->activation(stage.first_layer, m);
-  STAGECOACH_CO_RETURN_IF_ERROR(co_await input.submitted.wait());
-  STAGECOACH_CO_RETURN_IF_ERROR(co_await await_other_backend(input.landing, lane.device()));
-  Landing output_grad;
-  if (stage.kind == ActionKind::kBackward) {
-    Cell& gradient = cells_->gradient(stage.last_layer + 1, m);
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await gradient.submitted.wait());
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_other_backend(gradient.landing, lane.device()));
-    output_grad = gradient.landing;
+  Landing input, output_grad;
+  if (layout.takes_input) {
+    Cell& cell = cells_->activation(stage.first_layer, m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
+    input = cell.landing;
   }
-  if (last && where.round >= 2) {
-    // Two rounds ago's gradients lie in the slots this action will write (P5).
+  if (layout.takes_gradient) {
+    Cell& cell = cells_->gradient(stage.last_layer + 1, m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
+    output_grad = cell.landing;
+  }
+  int kept_rounds = setup_.host_state->slots_per_site();
+  if (closes && where.round >= kept_rounds) {
+    // An earlier round's gradients lie in the slots this action will write (P5).
     for (const StageLayout::GradientPlace& place : layout.gradients) {
-      STAGECOACH_CO_RETURN_IF_ERROR(co_await cells_->added_of(place.block, where.round - 2).wait());
+      STAGECOACH_CO_RETURN_IF_ERROR(
+          co_await cells_->added_of(place.block, where.round - kept_rounds).wait());
     }
   }
   SubmitWork work([&lane, slot, action, &input, &output_grad] {
-    return lane.submit_action(slot, action, input.landing, output_grad);
+    return lane.submit_action(slot, action, input, output_grad);
   });
   STAGECOACH_CO_RETURN_IF_ERROR(co_await submitters_[device]->run(work));
 
@@ -255,7 +263,7 @@ Task<Status> StageExecutor::run_action(int device, int slot, int action) {
   if (layout.input_grad.region != Region::kNone) {
     publish(cells_->gradient(stage.first_layer, m), lane.outputs_landing());
   }
-  if (last) {
+  if (closes) {
     for (size_t index = 0; index < layout.gradients.size(); ++index) {
       const StageLayout::GradientPlace& place = layout.gradients[index];
       publish(cells_->landing_of(place.block, place.site, where.round),

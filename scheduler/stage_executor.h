@@ -27,7 +27,8 @@ struct StageExecutorSetup {
   ActivationStore* store = nullptr;
   HostQueue* host_worker = nullptr;
   MicroBatchShape shape;
-  ByteCount arena_bytes = 0;  ///< stage memory on each device
+  std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
+  bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
   int64_t timeout_ns = 60'000'000'000;
 };
 
@@ -45,18 +46,21 @@ class StageExecutor {
   static Result<std::unique_ptr<StageExecutor>> create(const StageExecutorSetup& setup);
   ~StageExecutor();
 
-  /// One pass over a batch by a valid plan for these devices. Returns when outputs have landed and,
-  /// in training, gradients have been added up in the host state. `trace` may be null.
+  /// One pass over a batch by a valid plan for these devices, streamed or bound (see
+  /// check_executable). Returns when outputs have landed and, in training, gradients have been
+  /// added up in the host state. `trace` may be null.
   Result<IterationReport> run(const Plan& plan, const PassInput& input, Trace* trace);
 
  private:
+  struct Cell;
   struct Cells;
   explicit StageExecutor(const StageExecutorSetup& setup);
 
+  Status begin_pass(const Plan& plan, const PassInput& input);
   Task<Status> run_pass();
   Task<Status> run_device(int device);
   Task<Status> run_action(int device, int slot, int action);
-  Task<Status> await_other_backend(const Landing& landing, Device& device);
+  Task<Status> await_cell(Cell& cell, Device& device);
   Task<Status> collect_gradients(int block);
   void fail(const Status& status);
   /// Makes the next thing happen; nothing left is a deadlock, which fails the pass.

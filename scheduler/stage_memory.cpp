@@ -3,47 +3,42 @@
 #include <algorithm>
 
 #include "memory/arena.h"
+#include "scheduler/stage_places.h"
 
 namespace stagecoach {
 
-namespace {
-
-/// Hands out aligned offsets inside one region.
-class RegionSizer {
- public:
-  explicit RegionSizer(Region region) : region_(region) {}
-  Place take(ByteCount size) {
-    Place place{region_, used_, size};
-    used_ += Arena::padded(size);
-    return place;
-  }
-  ByteCount used() const { return used_; }
-
- private:
-  Region region_;
-  ByteCount used_ = 0;
-};
-
-void place_parameters(const Network& network, const Stage& stage, StageLayout& layout) {
-  RegionSizer region(Region::kNone);
-  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
-    for (const BlockUse& use : network.layers[layer]->uses()) {
-      bool known = false;
-      for (const StageLayout::BlockPlace& block : layout.blocks)
-        known = known || block.block == use.block;
-      if (known) continue;
-      Place place = region.take(network.block_bytes(use.block, network.dtype));
-      layout.blocks.push_back({use.block, place.offset, place.size});
-    }
-  }
-  layout.parameter_bytes = region.used();
+Place RegionSizer::take(ByteCount size) {
+  Place place{region_, used_, size};
+  used_ += Arena::padded(size);
+  return place;
 }
 
-void place_gradients(const Network& network, const Stage& stage, StageLayout& layout) {
-  if (stage.kind == ActionKind::kForward) return;
-  RegionSizer sums(Region::kNone);
+void place_parameters(const Network& network, const Stage& stage, RegionSizer& region,
+                      std::vector<StageLayout::BlockPlace>& held, StageLayout& layout) {
+  auto find = [](const std::vector<StageLayout::BlockPlace>& places, int block) {
+    return std::find_if(places.begin(), places.end(),
+                        [&](const auto& place) { return place.block == block; });
+  };
+  ByteCount before = region.used();
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    for (const BlockUse& use : network.layers[layer]->uses()) {
+      if (find(layout.blocks, use.block) != layout.blocks.end()) continue;
+      auto there = find(held, use.block);
+      if (there == held.end()) {
+        Place place = region.take(network.block_bytes(use.block, network.dtype));
+        there = held.insert(there, {use.block, place.offset, place.size});
+      }
+      layout.blocks.push_back(*there);
+    }
+  }
+  layout.parameter_bytes = region.used() - before;
+}
+
+void place_gradients(const Network& network, const Stage& stage, RegionSizer& sums,
+                     StageLayout& layout) {
   RegionSizer rounded(Region::kNone);
   bool rounds = network.dtype != DType::kF32;
+  layout.gradient_offset = sums.used();
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
     std::span<const BlockUse> uses = network.layers[layer]->uses();
     for (size_t use = 0; use < uses.size(); ++use) {
@@ -63,9 +58,11 @@ void place_gradients(const Network& network, const Stage& stage, StageLayout& la
       layout.gradients.push_back(gradient);
     }
   }
-  layout.gradient_bytes = sums.used();
+  layout.gradient_bytes = sums.used() - layout.gradient_offset;
   layout.rounded_bytes = rounded.used();
 }
+
+namespace {
 
 ByteCount largest_inner_boundary(const Network& network, const Stage& stage,
                                  const MicroBatchShape& shape) {
@@ -76,7 +73,27 @@ ByteCount largest_inner_boundary(const Network& network, const Stage& stage,
   return largest;
 }
 
-/// Outputs of a forward stage: sent home where a stage starts, else in one of two buffers in turn.
+}  // namespace
+
+void place_inner_gradients(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                           RegionSizer& work, StageLayout& layout) {
+  ByteCount inner = largest_inner_boundary(network, stage, shape);
+  Place turns[2] = {work.take(inner), work.take(inner)};
+  for (int layer = stage.first_layer; layer < stage.last_layer; ++layer) {
+    Place& place = layout.layers[layer - stage.first_layer].output_grad;
+    place = turns[layer % 2];
+    place.size = network.layers[layer]->output().size_bytes(shape);
+  }
+}
+
+namespace {
+
+void place_workspace(StageLayout& layout, const Place& workspace) {
+  for (StageLayout::LayerPlaces& places : layout.layers) places.workspace = workspace;
+}
+
+}  // namespace
+
 void place_forward(const Network& network, const Stage& stage, const std::vector<bool>& starts,
                    const MicroBatchShape& shape, RegionSizer& out, RegionSizer& work,
                    StageLayout& layout) {
@@ -100,39 +117,35 @@ void place_forward(const Network& network, const Stage& stage, const std::vector
     workspace = std::max(workspace, network.layers[layer]->memory(shape).forward_workspace_bytes);
     layout.layers.push_back(places);
   }
-  layout.workspace = work.take(workspace);
+  place_workspace(layout, work.take(workspace));
 }
 
-/// Outputs and saved tensors of all layers of a backward or fused stage stay until their backward.
 void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                     RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout) {
-  ByteCount inner = largest_inner_boundary(network, stage, shape);
-  Place turns[2] = {work.take(inner), work.take(inner)};
+  layout.layers.resize(stage.layer_count());
+  place_inner_gradients(network, stage, shape, work, layout);
   ByteCount workspace = 0;
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
-    StageLayout::LayerPlaces places;
+    StageLayout::LayerPlaces& places = layout.layers[layer - stage.first_layer];
     LayerMemory memory = network.layers[layer]->memory(shape);
     ByteCount size = network.layers[layer]->output().size_bytes(shape);
     if (layer < stage.last_layer) {
       places.output = work.take(size);
-      places.output_grad = turns[layer % 2];
-      places.output_grad.size = size;
     } else if (stage.kind == ActionKind::kForwardBackward) {
       places.output = layout.loss = out.take(size);
-    } else {
+    } else if (layer + 1 < static_cast<int>(network.layers.size())) {
       places.output_grad = in.take(size);
     }
     places.saved = work.take(memory.saved_bytes);
     workspace = std::max(workspace, memory.backward_workspace_bytes);
-    layout.layers.push_back(places);
   }
-  layout.workspace = work.take(workspace);
+  place_workspace(layout, work.take(workspace));
   if (stage.first_layer > 0) {
     layout.input_grad = out.take(network.layers[stage.first_layer]->input().size_bytes(shape));
   }
 }
 
-void grow(DeviceMemoryNeed& need, const StageLayout& layout) {
+void grow_need(DeviceMemoryNeed& need, const StageLayout& layout) {
   need.parameter_bytes = std::max(need.parameter_bytes, layout.parameter_bytes);
   need.gradient_bytes = std::max(need.gradient_bytes, layout.gradient_bytes);
   need.rounded_bytes = std::max(need.rounded_bytes, layout.rounded_bytes);
@@ -141,13 +154,11 @@ void grow(DeviceMemoryNeed& need, const StageLayout& layout) {
   need.work_bytes = std::max(need.work_bytes, layout.work_bytes);
 }
 
-}  // namespace
-
 ByteCount DeviceMemoryNeed::total() const {
   auto padded = [](ByteCount size) { return Arena::padded(size); };
-  return 2 * (padded(parameter_bytes) + padded(rounded_bytes) + padded(in_bytes) +
-              padded(out_bytes)) +
-         gradient_buffers() * padded(gradient_bytes) + padded(work_bytes);
+  return 2 * (padded(rounded_bytes) + padded(in_bytes) + padded(out_bytes)) +
+         parameter_buffers() * padded(parameter_bytes) +
+         gradient_buffers() * padded(gradient_bytes) + padded(work_bytes) + padded(kept_bytes);
 }
 
 std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count) {
@@ -160,15 +171,21 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
                          const std::vector<bool>& starts, const MicroBatchShape& shape) {
   StageLayout layout;
   RegionSizer in(Region::kIn), out(Region::kOut), work(Region::kWork);
-  place_parameters(network, stage, layout);
-  place_gradients(network, stage, layout);
+  RegionSizer parameters(Region::kNone), sums(Region::kNone);
+  std::vector<StageLayout::BlockPlace> held;
+  place_parameters(network, stage, parameters, held, layout);
+  if (stage.kind != ActionKind::kForward) place_gradients(network, stage, sums, layout);
   layout.input = in.take(network.layers[stage.first_layer]->input().size_bytes(shape));
   if (network.layers[stage.last_layer]->needs_labels()) {
     layout.labels = in.take(network.label.size_bytes(shape));
   }
+  bool ends_in_loss = stage.last_layer + 1 == static_cast<int>(network.layers.size());
+  layout.takes_gradient = stage.kind == ActionKind::kBackward && !ends_in_loss;
   if (stage.kind == ActionKind::kForward) {
     place_forward(network, stage, starts, shape, out, work, layout);
   } else {
+    layout.forward = ForwardPass::kSaving;
+    layout.backward = BackwardPart::kBoth;
     place_backward(network, stage, shape, in, out, work, layout);
   }
   layout.in_bytes = in.used();
@@ -182,14 +199,14 @@ DeviceMemoryNeed device_memory_need(const Network& network, const std::vector<St
   DeviceMemoryNeed need;
   need.rounds_gradients = network.dtype != DType::kF32;
   std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
-  for (const Stage& stage : stages) grow(need, layout_stage(network, stage, starts, shape));
+  for (const Stage& stage : stages) grow_need(need, layout_stage(network, stage, starts, shape));
   return need;
 }
 
 DeviceMemoryNeed stage_memory_need(const Network& network, const StageLayout& layout) {
   DeviceMemoryNeed need;
   need.rounds_gradients = network.dtype != DType::kF32;
-  grow(need, layout);
+  grow_need(need, layout);
   return need;
 }
 

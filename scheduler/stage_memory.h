@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/bytes.h"
@@ -9,8 +10,18 @@
 
 namespace stagecoach {
 
-/// Where a tensor of a running stage lies on the device.
-enum class Region : uint8_t { kNone, kIn, kOut, kWork };
+/// Where a tensor of a running stage lies on the device. The last three exist in bound plans only:
+/// there a micro-batch keeps them, and its input, from one action to another.
+enum class Region : uint8_t {
+  kNone,
+  kIn,        ///< what is uploaded for an action; bound: kept from F to B or W
+  kOut,       ///< what is downloaded after an action
+  kWork,      ///< free again after each action
+  kSaved,     ///< from F to B or W
+  kGradient,  ///< gradient of the stage's output; from I to W where backward is split
+  kHalf       ///< what I leaves for W
+};
+inline constexpr int kRegionCount = 7;
 
 /// A place inside a region.
 struct Place {
@@ -19,8 +30,11 @@ struct Place {
   ByteCount size = 0;
 };
 
-/// Device memory of one stage while it works on one micro-batch, as offsets. Everything a device
-/// holds follows from this, so that planning and running cannot disagree.
+/// Which forward pass an action runs, if any.
+enum class ForwardPass : uint8_t { kNone, kPlain, kSaving };
+
+/// Device memory of one stage while it works on one micro-batch, as offsets, and what its actions
+/// do. Everything a device holds follows from this, so that planning and running cannot disagree.
 struct StageLayout {
   struct BlockPlace {
     int block = 0;
@@ -41,31 +55,42 @@ struct StageLayout {
     Place output;
     Place output_grad;
     Place saved;
+    Place workspace;
   };
   struct Download {
     int boundary = 0;  ///< boundary b lies before layer b
     Place place;
   };
 
+  ForwardPass forward = ForwardPass::kPlain;
+  std::optional<BackwardPart> backward;
+  bool takes_input = true;      ///< uploads the boundary before the stage, and labels
+  bool takes_gradient = false;  ///< uploads the gradient of the boundary after the stage
+
   std::vector<BlockPlace> blocks;        ///< every block once, in order of first use
-  std::vector<GradientPlace> gradients;  ///< every use, in layer order; empty for F
+  std::vector<GradientPlace> gradients;  ///< every use, in layer order; empty where none are made
   std::vector<LayerPlaces> layers;       ///< parallel to [first_layer, last_layer]
-  std::vector<Download> downloads;       ///< boundaries an F sends home
-  Place input, labels, input_grad, loss, workspace;
-  ByteCount parameter_bytes = 0, gradient_bytes = 0, rounded_bytes = 0;
+  std::vector<Download> downloads;       ///< boundaries a forward sends home
+  Place input, labels, input_grad, loss;
+  ByteCount parameter_bytes = 0, rounded_bytes = 0;
+  ByteCount gradient_offset = 0, gradient_bytes = 0;  ///< the stage's part of the gradient region
   ByteCount in_bytes = 0, out_bytes = 0, work_bytes = 0;
+  ByteCount saved_bytes = 0, output_grad_bytes = 0, half_bytes = 0;  ///< bound plans only
 };
 
 /// Region sizes of a device that runs any of a plan's stages.
 struct DeviceMemoryNeed {
-  ByteCount parameter_bytes = 0;  ///< twice: current and prefetched stage
-  ByteCount gradient_bytes = 0;   ///< twice when computing in fp32, since they are sent from there
+  bool bound = false;
+  bool rounds_gradients = false;
+  ByteCount parameter_bytes = 0;  ///< streamed: twice, for the current and the prefetched stage
+  ByteCount gradient_bytes = 0;   ///< streamed fp32: twice, since they are sent from there
   ByteCount rounded_bytes = 0;    ///< twice
   ByteCount in_bytes = 0, out_bytes = 0;  ///< twice each: transfers run beside compute
   ByteCount work_bytes = 0;
-  bool rounds_gradients = false;
+  ByteCount kept_bytes = 0;  ///< bound: inputs, activations and gradients of all micro-batches
 
-  int gradient_buffers() const { return rounds_gradients ? 1 : 2; }
+  int parameter_buffers() const { return bound ? 1 : 2; }
+  int gradient_buffers() const { return bound || rounds_gradients ? 1 : 2; }
   ByteCount total() const;
 };
 
@@ -73,15 +98,16 @@ struct DeviceMemoryNeed {
 /// for boundary b (before layer b). Pure.
 std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count);
 
-/// Lays out one stage. `starts` is stage_starts of the whole plan. Pure.
+/// Lays out one stage of a streamed plan. `starts` is stage_starts of the whole plan. Pure.
 StageLayout layout_stage(const Network& network, const Stage& stage,
                          const std::vector<bool>& starts, const MicroBatchShape& shape);
 
-/// What a device needs to run any of `stages`. Pure.
+/// What a device needs to run any of the streamed `stages`. Pure.
 DeviceMemoryNeed device_memory_need(const Network& network, const std::vector<Stage>& stages,
                                     const MicroBatchShape& shape);
 
-/// Bytes of the regions for one stage alone, for "which layer does not fit" messages. Pure.
+/// Bytes of the regions for one streamed stage alone, for "which layer does not fit" messages.
+/// Pure.
 DeviceMemoryNeed stage_memory_need(const Network& network, const StageLayout& layout);
 
 }  // namespace stagecoach

@@ -6,6 +6,7 @@
 #include "memory/activation_store.h"
 #include "memory/arena.h"
 #include "memory/host_state.h"
+#include "scheduler/device_memory.h"
 #include "scheduler/stage_executor.h"
 
 namespace stagecoach {
@@ -35,8 +36,10 @@ Result<std::unique_ptr<HostState>> make_state(const VirtualRun& run) {
   for (const ParameterBlock& block : run.network->blocks) {
     blocks.push_back({block.name, block.element_count, block.site_count});
   }
+  bool is_bound = run.plan->residence == Residence::kBound;
+  int slots_per_site = is_bound ? run.plan->rounds : std::min(run.plan->rounds, 2);
   return HostState::create(*run.devices.front(), std::move(blocks), run.network->dtype,
-                           run.plan->rounds);
+                           slots_per_site);
 }
 
 Result<ActivationStore> make_store(const VirtualRun& run) {
@@ -50,6 +53,18 @@ Result<ActivationStore> make_store(const VirtualRun& run) {
     }
   }
   return ActivationStore::create(*run.devices.front(), boundary_bytes, run.plan->micro_batches);
+}
+
+/// What the plan needs on each device, no more.
+std::vector<ByteCount> arena_sizes(const VirtualRun& run) {
+  std::vector<StageLayout> layouts =
+      layout_stages(*run.network, *run.plan, run.shape, run.recomputes);
+  std::vector<ByteCount> sizes;
+  for (int device = 0; device < run.plan->device_count(); ++device) {
+    bool rounds_gradients = run.network->dtype != DType::kF32;
+    sizes.push_back(carve_device_memory(*run.plan, layouts, device, rounds_gradients).need.total());
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -70,7 +85,8 @@ Result<std::vector<IterationReport>> run_virtually(const VirtualRun& run) {
   setup.store = &store;
   setup.host_worker = run.host_work;
   setup.shape = run.shape;
-  setup.arena_bytes = run.arena_bytes;
+  setup.recomputes = run.recomputes;
+  setup.arena_bytes = arena_sizes(run);
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<StageExecutor> executor,
                               StageExecutor::create(setup));
   std::vector<IterationReport> reports;

@@ -18,7 +18,7 @@ struct VirtualRun {
   const Network* network = nullptr;
   MicroBatchShape shape;
   const Plan* plan = nullptr;
-  ByteCount arena_bytes = 0;       ///< stage memory of each device
+  bool recomputes = false;         ///< bound stages keep their inputs alone
   std::vector<Device*> devices;    ///< simulated ones of one machine
   HostQueue* host_work = nullptr;  ///< of the same machine
   int passes = 1;

@@ -186,7 +186,8 @@ std::pair<int64_t, int64_t> choose_iterations(const std::vector<Slice>& slices) 
   for (const Slice& slice : slices) {
     if (slice.iteration < 0) continue;
     ++counts[slice.iteration];
-    if (slice.name == "B" || slice.name == "FB") is_training[slice.iteration] = true;
+    bool backward = slice.name == "B" || slice.name == "FB" || slice.name == "W";
+    if (backward) is_training[slice.iteration] = true;
   }
   std::vector<int64_t> sorted;
   for (const auto& [iteration, count] : counts) {

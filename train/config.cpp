@@ -8,6 +8,7 @@
 
 #include "core/suggest.h"
 #include "train/config_fields.h"
+#include "train/trainer.h"
 
 namespace stagecoach {
 
@@ -195,6 +196,13 @@ Status check_combinations(const TrainConfig& config, const std::string& source) 
         fmt::format("{}: train.eval_every = {} but data.validation is empty; name a validation "
                     "file or set train.eval_every = 0",
                     source, config.train.eval_every));
+  }
+  if (config.activations.policy == "keep" && !binds_stages(config.schedule.kind)) {
+    return unimplemented(
+        fmt::format("{}: activations.policy = \"keep\" with schedule.kind = \"{}\": this version "
+                    "does not have it yet; streamed stages recompute: set activations.policy = "
+                    "\"auto\"",
+                    source, config.schedule.kind));
   }
   return check_divisible(config, source);
 }

@@ -9,6 +9,8 @@
 
 #include "core/suggest.h"
 #include "hal/device_spec.h"
+#include "scheduler/schedules/schedule.h"
+#include "train/trainer.h"
 
 namespace stagecoach::internal {
 
@@ -387,11 +389,12 @@ void add_optimizer(std::vector<ConfigField>& fields) {
 
 void add_schedule(std::vector<ConfigField>& fields) {
   Choices kinds;
-  kinds.allowed = {"roundpipe", "single"};
-  kinds.not_yet = {"gpipe", "1f1b", "interleaved", "looped-bfs",    "zb-h1",
-                   "zb-v",  "paci", "pipedream",   "pipedream-2bw", "slidedp"};
-  kinds.simulate_only = {"mobius", "zb-h2", "zb-1p",    "zb-2p",
-                         "v-half", "v-min", "dualpipe", "dualpipev"};
+  kinds.allowed.assign(trained_schedules().begin(), trained_schedules().end());
+  for (const Schedule& schedule : all_schedules()) {
+    std::string name(schedule.name);
+    if (holds(kinds.allowed, name)) continue;
+    (schedule.trains ? kinds.not_yet : kinds.simulate_only).push_back(name);
+  }
   fields.push_back(choice_field("schedule.kind", AT(schedule.kind), kinds));
   fields.push_back(choice_field("schedule.update", AT(schedule.update),
                                 {{"barrier"}, {"overlap", "async"}, {}}));
@@ -409,7 +412,7 @@ void add_devices_and_output(std::vector<ConfigField>& fields) {
   fields.push_back(device_memory_field());
   fields.push_back(timeout_field());
   fields.push_back(choice_field("activations.policy", AT(activations.policy),
-                                {{"auto", "recompute"}, {"keep"}, {}}));
+                                {{"auto", "recompute", "keep"}, {}, {}}));
   fields.push_back(text_field("output.dir", AT(output.dir), "out"));
   fields.push_back(
       integer_field<int64_t>("output.save_every", AT(output.save_every), 0, kMaxCount));

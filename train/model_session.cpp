@@ -31,6 +31,7 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   TrainerOptions options;
   options.schedule = config.schedule.kind;
   options.dispatch = config.schedule.dispatch;
+  options.activations = config.activations.policy;
   options.update = config.schedule.update;
   options.batch = config.train.batch;
   options.sequence = config.data.sequence;
@@ -84,7 +85,16 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
   STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, head, config.model.dtype));
   std::vector<Device*> used;
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
-  return Trainer::create(std::move(network), std::move(used), trainer_options(config));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      std::unique_ptr<Trainer> trainer,
+      Trainer::create(std::move(network), std::move(used), trainer_options(config)));
+  bool chosen = config.activations.policy == "auto" && binds_stages(config.schedule.kind);
+  if (chosen && trainer->report().activations == "recompute") {
+    log_info(
+        "activations.policy = \"auto\": keeping activations does not fit the devices, so backward "
+        "recomputes them");
+  }
+  return trainer;
 }
 
 Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/clock.h"
 #include "core/digest.h"
@@ -16,6 +17,7 @@
 #include "scheduler/plan_validation.h"
 #include "scheduler/planner.h"
 #include "scheduler/schedules/roundpipe.h"
+#include "scheduler/schedules/schedule.h"
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
 #include "train/optimizer.h"
@@ -45,20 +47,44 @@ bool ends_with_any(const std::string& name, const std::vector<std::string>& suff
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
-Status check_options(const TrainerOptions& options, size_t devices) {
-  if (devices == 0) return invalid_argument("training needs at least one device");
-  if (options.schedule != "roundpipe" && options.schedule != "single") {
+Status check_schedule(const TrainerOptions& options) {
+  const std::vector<std::string_view>& trained = trained_schedules();
+  if (std::find(trained.begin(), trained.end(), options.schedule) == trained.end()) {
     return invalid_argument(
-        fmt::format("schedule '{}' is not one that trains in this version; use roundpipe or single",
-                    options.schedule));
-  }
-  if (options.schedule == "single" && devices != 1) {
-    return invalid_argument(fmt::format(
-        "schedule single uses one device; {} were given: name one or use roundpipe", devices));
+        fmt::format("schedule '{}' is not one that trains in this version; use one of {}",
+                    options.schedule, fmt::join(trained, ", ")));
   }
   if (options.dispatch != "rotation" && options.dispatch != "static") {
     return invalid_argument(
         fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
+  }
+  if (options.activations != "auto" && options.activations != "recompute" &&
+      options.activations != "keep") {
+    return invalid_argument(fmt::format("activations '{}' is unknown; use auto, recompute or keep",
+                                        options.activations));
+  }
+  if (!binds_stages(options.schedule)) {
+    if (options.activations != "keep") return Status::ok();
+    return unimplemented(fmt::format(
+        "activations = keep with schedule {}: this version does not have it yet; streamed stages "
+        "recompute, use auto or a schedule that binds stages",
+        options.schedule));
+  }
+  if (options.dispatch != "rotation" || options.max_stage_layers != 0) {
+    return invalid_argument(
+        fmt::format("schedule {} places and cuts stages itself: schedule.dispatch and "
+                    "schedule.max_stage_layers are for roundpipe and single; leave them out",
+                    options.schedule));
+  }
+  return Status::ok();
+}
+
+Status check_options(const TrainerOptions& options, size_t devices) {
+  if (devices == 0) return invalid_argument("training needs at least one device");
+  STAGECOACH_RETURN_IF_ERROR(check_schedule(options));
+  if (options.schedule == "single" && devices != 1) {
+    return invalid_argument(fmt::format(
+        "schedule single uses one device; {} were given: name one or use roundpipe", devices));
   }
   if (options.update != "barrier") {
     return invalid_argument(
@@ -102,8 +128,9 @@ struct Trainer::Impl {
   TrainerOptions options;
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
-  std::vector<Plan> training_plans;  ///< one for each device the rotation may start at
+  std::vector<Plan> training_plans;  ///< streamed: one for each device the rotation may start at
   Plan inference_plan;
+  bool recomputes = true;
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
@@ -120,6 +147,16 @@ struct Trainer::Impl {
   std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
   ByteCount bytes_up = 0, bytes_down = 0;
 };
+
+const std::vector<std::string_view>& trained_schedules() {
+  static const std::vector<std::string_view> names = {"roundpipe",   "single",     "gpipe", "1f1b",
+                                                      "interleaved", "looped-bfs", "zb-h1", "zb-v"};
+  return names;
+}
+
+bool binds_stages(std::string_view schedule) {
+  return schedule != "roundpipe" && schedule != "single";
+}
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
@@ -179,13 +216,24 @@ Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun&
   request.free_bytes = std::move(free_bytes);
   request.shape = shape;
   request.micro_batches = micro_batches;
+  request.rounds = rounds;
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
-  STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
+  if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
+  if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   int layer_count = static_cast<int>(network.layers.size());
-  for (int start = 0; start < device_count; ++start) {
+  if (binds_stages(options.schedule)) {
+    STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(options.schedule));
+    STAGECOACH_ASSIGN_OR_RETURN(planned, plan_bound_run(network, request, *schedule));
+    training_plans.push_back(*planned.bound_plan);
+  } else {
+    STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
+  }
+  for (int start = 0; start < device_count && !planned.bound_plan; ++start) {
     training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count,
                                                  micro_batches, rounds, start, dispatch));
-    STAGECOACH_RETURN_IF_ERROR(validate_plan(training_plans.back(), layer_count, false));
+  }
+  for (const Plan& plan : training_plans) {
+    STAGECOACH_RETURN_IF_ERROR(validate_plan(plan, layer_count, false));
   }
   inference_plan =
       make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0, dispatch);
@@ -198,8 +246,12 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
   for (const ParameterBlock& block : network.blocks) {
     blocks.push_back({block.name, block.element_count, block.site_count});
   }
-  STAGECOACH_ASSIGN_OR_RETURN(state, HostState::create(pinning, std::move(blocks), network.dtype,
-                                                       static_cast<int>(options.rounds)));
+  // Streamed rounds follow each other. Bound devices may be any number of rounds apart, so none of
+  // their gradients may wait for an earlier round's.
+  int rounds = static_cast<int>(options.rounds);
+  int slots_per_site = binds_stages(options.schedule) ? rounds : std::min(rounds, 2);
+  STAGECOACH_ASSIGN_OR_RETURN(
+      state, HostState::create(pinning, std::move(blocks), network.dtype, slots_per_site));
   int layer_count = static_cast<int>(network.layers.size());
   std::vector<bool> training = stage_starts(planned.training_stages, layer_count);
   std::vector<bool> inference = stage_starts(planned.inference_stages, layer_count);
@@ -222,6 +274,7 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
   setup.host_worker = &worker;
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
+  setup.recomputes = recomputes = planned.recomputes;
   setup.timeout_ns = options.timeout_ns;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   return Status::ok();
@@ -258,8 +311,8 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   PassInput pass;
   pass.loss_scale = static_cast<float>(
       1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
-  size_t device_count = impl.devices.size();
-  const Plan& plan = impl.training_plans[static_cast<size_t>(impl.next_slot) % device_count];
+  size_t plan_count = impl.training_plans.size();
+  const Plan& plan = impl.training_plans[static_cast<size_t>(impl.next_slot) % plan_count];
   STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
   impl.next_slot += static_cast<int64_t>(plan.stages.size()) * plan.rounds;
   impl.gradients_pending = true;
@@ -436,6 +489,7 @@ TrainerReport Trainer::report() const {
   TrainerReport report;
   report.schedule = impl.options.schedule;
   report.update = impl.options.update;
+  report.activations = impl.recomputes ? "recompute" : "keep";
   report.controller_fraction = median(impl.controller_fractions);
   report.update_exposed_fraction = median(impl.exposed_fractions);
   report.bubble_simulated = median(impl.simulated_bubbles);

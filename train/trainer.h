@@ -21,16 +21,23 @@ struct ParameterGroup {
   double weight_decay = 0.1;
 };
 
+/// Schedules this version trains by, the default first. roundpipe and single stream their stages;
+/// the others bind them to devices.
+const std::vector<std::string_view>& trained_schedules();
+/// Whether stages of `schedule` stay on their devices.
+bool binds_stages(std::string_view schedule);
+
 /// How to train. Plain data; `Trainer::create` checks it.
 struct TrainerOptions {
-  std::string schedule = "roundpipe";  ///< "roundpipe" or "single"
-  std::string dispatch = "rotation";   ///< "rotation" or "static"
+  std::string schedule = "roundpipe";  ///< one of trained_schedules()
+  std::string dispatch = "rotation";   ///< "rotation" or "static", where stages are streamed
   std::string update = "barrier";
-  int64_t batch = 16;            ///< sequences of one forward_backward
-  int64_t sequence = 1024;       ///< tokens of one sequence
-  int64_t micro_batches = 4;     ///< divides batch
-  int64_t rounds = 1;            ///< divides micro_batches
-  int64_t max_stage_layers = 0;  ///< 0: the partitioner decides
+  int64_t batch = 16;                ///< sequences of one forward_backward
+  int64_t sequence = 1024;           ///< tokens of one sequence
+  int64_t micro_batches = 4;         ///< divides batch
+  int64_t rounds = 1;                ///< divides micro_batches
+  std::string activations = "auto";  ///< "auto", "recompute" or, where stages are bound, "keep"
+  int64_t max_stage_layers = 0;      ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;            ///< of parameters with `decay`
@@ -62,6 +69,7 @@ struct StepUpdate {
 /// Totals since creation, for summaries.
 struct TrainerReport {
   std::string schedule, update;
+  std::string activations;  ///< "recompute" or "keep": what backward does
   std::vector<std::string> devices;
   double controller_fraction = 0;  ///< median over iterations
   double overrun = 0;              ///< overrun time / compute time

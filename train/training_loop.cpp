@@ -274,7 +274,9 @@ Json TrainingRun::summary() const {
   json["parameters"] = trainer_.network().parameter_count();
   json["schedule"] = report.schedule;
   json["update"] = report.update;
-  json["dispatch"] = config().schedule.dispatch;
+  bool streamed = trainer_.plan().residence == Residence::kStreamed;
+  json["dispatch"] = streamed ? config().schedule.dispatch : "bound";
+  json["activations"] = report.activations;
   json["devices"] = list_of(report.devices);
   json["bubble_fraction"] = measured ? Json(median(bubbles_)) : Json();
   json["bubble_simulated"] = report.bubble_simulated;

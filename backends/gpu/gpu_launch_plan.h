@@ -18,6 +18,10 @@ struct GpuArch {
   int multiprocessors = 1;
   int warp_size = 32;
   ByteCount shared_bytes = 0;  ///< dynamic shared memory a block may ask for
+
+  /// Whether kernels are those for NVIDIA cards: also behind HIP functions that are implemented
+  /// over CUDA. No AMD card before gfx10 has groups of 32 lanes.
+  bool runs_nvidia_code() const { return !is_amd || (warp_size == 32 && major < 10); }
 };
 
 /// One kernel launch as plain data. Pointers and numbers alike fill 64-bit slots; a kernel that

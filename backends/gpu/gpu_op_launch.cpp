@@ -27,7 +27,7 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
       plan_heads(call, builder);
       break;
     case OpKind::kMatmul:
-      STAGECOACH_RETURN_IF_ERROR(plan_matmul(call, builder));
+      STAGECOACH_RETURN_IF_ERROR(plan_matmul(call, arch, builder));
       break;
     case OpKind::kAttentionForward:
     case OpKind::kAttentionBackward:
@@ -36,7 +36,7 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
     case OpKind::kLinearCrossEntropyForward:
     case OpKind::kLinearCrossEntropyBackwardInput:
     case OpKind::kLinearCrossEntropyBackwardWeight:
-      STAGECOACH_RETURN_IF_ERROR(plan_cross_entropy(call, builder));
+      STAGECOACH_RETURN_IF_ERROR(plan_cross_entropy(call, arch, builder));
       break;
     case OpKind::kColumnSum:
     case OpKind::kSumOfSquares:

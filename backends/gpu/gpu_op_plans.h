@@ -34,8 +34,8 @@ struct MatmulPart {
 
 /// The matmul kernel for `part`. The caller gives the arguments in the kernel's order.
 std::string_view matmul_kernel(const MatmulPart& part);
-/// Blocks of its grid.
-int64_t matmul_blocks(const MatmulPart& part);
+/// Begins its launch.
+void launch_matmul(GpuLaunchBuilder& builder, const GpuArch& arch, const MatmulPart& part);
 
 /// The two values by which kernels know a random stream, and what dropout compares words with.
 void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
@@ -47,10 +47,10 @@ void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t leas
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_norm(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_heads(const OpCall& call, GpuLaunchBuilder& builder);
-Status plan_matmul(const OpCall& call, GpuLaunchBuilder& builder);
+Status plan_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 void plan_elementwise(const OpCall& call, GpuLaunchBuilder& builder);
-Status plan_cross_entropy(const OpCall& call, GpuLaunchBuilder& builder);
+Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 void plan_reduction(const OpCall& call, GpuLaunchBuilder& builder);
 
 }  // namespace stagecoach

@@ -3,20 +3,29 @@
 
 #include "backends/gpu/gpu_op_plans.h"
 #include "backends/gpu/kernels/attention_tiles.h"
+#include "backends/gpu/kernels/matmul_tiles.h"
 
 namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kMatmulTile = 128;  ///< matmul.gpu.cu
 constexpr int64_t kThreads = GpuLaunchBuilder::kThreads;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 /// Gradients of logits are kept times this, so that small ones stay normal numbers in fp16.
 constexpr float kGradScale = 1024.0f;
 
-Status check_blocks(const MatmulPart& part) {
-  if (matmul_blocks(part) <= std::numeric_limits<int32_t>::max()) return Status::ok();
+MatmulShape shape_of(const GpuArch& arch, const MatmulPart& part) {
+  return matmul_shape(arch.runs_nvidia_code() && dtype_size_bytes(part.dtype) == 2);
+}
+
+int64_t matmul_blocks(const GpuArch& arch, const MatmulPart& part) {
+  MatmulShape shape = shape_of(arch, part);
+  return tiles_of(part.m, shape.rows) * tiles_of(part.n, shape.columns);
+}
+
+Status check_blocks(const GpuArch& arch, const MatmulPart& part) {
+  if (matmul_blocks(arch, part) <= std::numeric_limits<int32_t>::max()) return Status::ok();
   return unimplemented(
       fmt::format("a product of {} x {} has more tiles than a launch takes", part.m, part.n));
 }
@@ -60,11 +69,13 @@ std::string_view matmul_kernel(const MatmulPart& part) {
   return kForms[part.transpose_a ? 1 : 0][part.transpose_b ? 1 : 0].of(part.dtype);
 }
 
-int64_t matmul_blocks(const MatmulPart& part) {
-  return tiles_of(part.m, kMatmulTile) * tiles_of(part.n, kMatmulTile);
+void launch_matmul(GpuLaunchBuilder& builder, const GpuArch& arch, const MatmulPart& part) {
+  MatmulShape shape = shape_of(arch, part);
+  builder.launch(matmul_kernel(part), matmul_blocks(arch, part), 1, kThreads,
+                 matmul_stages(shape, arch.shared_bytes) * shape.stage_bytes);
 }
 
-Status plan_matmul(const OpCall& call, GpuLaunchBuilder& builder) {
+Status plan_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
   const TensorView& out = call.outputs[0];
   const TensorView& a = call.inputs[0];
   const TensorView& b = call.inputs[1];
@@ -77,8 +88,8 @@ Status plan_matmul(const OpCall& call, GpuLaunchBuilder& builder) {
   part.k = a.shape[call.transpose_a ? 0 : 1];
   part.out_is_fp32 = out.dtype == DType::kF32;
   part.accumulate = call.accumulate;
-  STAGECOACH_RETURN_IF_ERROR(check_blocks(part));
-  builder.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+  STAGECOACH_RETURN_IF_ERROR(check_blocks(arch, part));
+  launch_matmul(builder, arch, part);
   builder.tensor(out).integer(part.n).tensor(a).integer(a.shape[1]).tensor(b);
   builder.integer(b.shape[1]).tensor(call.inputs[2]);
   add_matmul_numbers(builder, part);
@@ -96,8 +107,9 @@ namespace {
 /// Linear cross-entropy in rounds of `chunk` rows, whose logits lie in workspace.
 class CrossEntropyPlan {
  public:
-  CrossEntropyPlan(const OpCall& call, GpuLaunchBuilder& builder)
+  CrossEntropyPlan(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder)
       : call_(call),
+        arch_(arch),
         builder_(builder),
         hidden_(call.inputs[0]),
         weight_(call.inputs[1]),
@@ -106,16 +118,17 @@ class CrossEntropyPlan {
         vocabulary_(weight_.shape[0]),
         stride_(tiles_of(vocabulary_, 8) * 8),
         element_(dtype_size_bytes(hidden_.dtype)) {
+    constexpr int64_t kTileRows = matmul_shape(true).rows;
     constexpr ByteCount kBudget = ByteCount{512} << 20;
     ByteCount row_bytes = stride_ * (ByteCount{sizeof(float)} + element_);
-    int64_t tiles = std::max(kBudget / row_bytes / kMatmulTile, int64_t{1});
-    chunk_ = std::min(rows_, tiles * kMatmulTile);
+    int64_t tiles = std::max(kBudget / row_bytes / kTileRows, int64_t{1});
+    chunk_ = std::min(rows_, tiles * kTileRows);
     logits_ = builder.reserve(chunk_ * stride_ * ByteCount{sizeof(float)});
     builder.set_rounds(tiles_of(rows_, chunk_));
   }
 
   Status plan() {
-    STAGECOACH_RETURN_IF_ERROR(check_blocks(logits_part()));
+    STAGECOACH_RETURN_IF_ERROR(check_blocks(arch_, logits_part()));
     add_id_check(builder_, call_.inputs[2], -1, vocabulary_);
     add_logits();
     if (call_.kind == OpKind::kLinearCrossEntropyForward) {
@@ -145,7 +158,7 @@ class CrossEntropyPlan {
 
   void add_logits() {
     MatmulPart part = logits_part();
-    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    launch_matmul(builder_, arch_, part);
     builder_.workspace(logits_).integer(stride_).tensor(hidden_, hidden_step());
     builder_.integer(columns_).tensor(weight_).integer(columns_).integer(0);
     rows_left().integer(part.n).integer(part.k).integer(chunk_).integer(kNoLimit);
@@ -187,7 +200,7 @@ class CrossEntropyPlan {
     part.alpha = call_.scale / kGradScale;
     part.out_is_fp32 = hidden_.dtype == DType::kF32;
     part.accumulate = call_.accumulate;
-    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    launch_matmul(builder_, arch_, part);
     builder_.tensor(call_.outputs[0], hidden_step()).integer(columns_);
     builder_.workspace(grads_).integer(stride_).tensor(weight_).integer(columns_).integer(0);
     rows_left().integer(columns_).integer(vocabulary_).integer(chunk_).integer(kNoLimit);
@@ -212,8 +225,8 @@ class CrossEntropyPlan {
     part.alpha = call_.scale / kGradScale;
     part.out_is_fp32 = true;
     part.accumulate = true;
-    STAGECOACH_RETURN_IF_ERROR(check_blocks(part));
-    builder_.launch(matmul_kernel(part), matmul_blocks(part), 1, kThreads);
+    STAGECOACH_RETURN_IF_ERROR(check_blocks(arch_, part));
+    launch_matmul(builder_, arch_, part);
     builder_.tensor(call_.outputs[0]).integer(columns_).workspace(grads_).integer(stride_);
     builder_.tensor(hidden_, hidden_step()).integer(columns_).integer(0);
     builder_.integer(vocabulary_).integer(columns_);
@@ -229,6 +242,7 @@ class CrossEntropyPlan {
   }
 
   const OpCall& call_;
+  const GpuArch& arch_;
   GpuLaunchBuilder& builder_;
   const TensorView& hidden_;
   const TensorView& weight_;
@@ -242,68 +256,111 @@ class CrossEntropyPlan {
 
 }  // namespace
 
-Status plan_cross_entropy(const OpCall& call, GpuLaunchBuilder& builder) {
-  return CrossEntropyPlan(call, builder).plan();
+Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
+  return CrossEntropyPlan(call, arch, builder).plan();
 }
 
 namespace {
 
-/// The kernels of one padded head dimension.
+/// The kernels of one padded head dimension, and those that may drop.
 struct AttentionKernels {
   int padded_dim;
   StorageKernels forward, keys, queries;
 };
 
-#define STAGECOACH_ATTENTION_KERNELS(dim)                               \
-  {                                                                     \
-    dim, STAGECOACH_STORAGE_KERNELS("attention_forward_d" #dim),        \
-        STAGECOACH_STORAGE_KERNELS("attention_backward_keys_d" #dim),   \
-        STAGECOACH_STORAGE_KERNELS("attention_backward_queries_d" #dim) \
+#define STAGECOACH_ATTENTION_KERNELS(dim, drop)                                 \
+  {                                                                             \
+    dim, STAGECOACH_STORAGE_KERNELS("attention_forward_" drop "d" #dim),        \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_keys_" drop "d" #dim),   \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_queries_" drop "d" #dim) \
   }
 
-constexpr AttentionKernels kAttentionKernels[] = {STAGECOACH_ATTENTION_KERNELS(64),
-                                                  STAGECOACH_ATTENTION_KERNELS(128),
-                                                  STAGECOACH_ATTENTION_KERNELS(256)};
+constexpr AttentionKernels kAttentionKernels[] = {STAGECOACH_ATTENTION_KERNELS(64, ""),
+                                                  STAGECOACH_ATTENTION_KERNELS(128, ""),
+                                                  STAGECOACH_ATTENTION_KERNELS(256, "")};
+/// For matrix units, whose other kernels up to 128 columns never drop.
+constexpr AttentionKernels kDroppingKernels[] = {STAGECOACH_ATTENTION_KERNELS(64, "drop_"),
+                                                 STAGECOACH_ATTENTION_KERNELS(128, "drop_"),
+                                                 STAGECOACH_ATTENTION_KERNELS(256, "")};
 
-/// Tiles of a call's attention kernels.
-struct AttentionTiles {
-  int64_t rows;
-  int64_t threads;
-  int64_t shared_bytes;
-};
-
-Result<AttentionTiles> choose_tiles(const OpCall& call, const GpuArch& arch,
-                                    const AttentionKernels& kernels, bool backward) {
-  int element = static_cast<int>(dtype_size_bytes(call.outputs[0].dtype));
-  int rows = attention_tile_rows(element, kernels.padded_dim, backward, arch.is_amd);
-  int bytes = attention_shared_bytes(element, kernels.padded_dim, rows, backward);
-  if (bytes > arch.shared_bytes) {
-    return unimplemented(fmt::format(
-        "{} with heads of {} in {} needs {} bytes of shared memory a block, this card has {}",
-        op_kind_name(call.kind), call.head_dim, dtype_name(call.outputs[0].dtype), bytes,
-        arch.shared_bytes));
-  }
-  return AttentionTiles{rows, rows / 16 * 32, bytes};
+bool on_matrix_units(const OpCall& call, const GpuArch& arch) {
+  return dtype_size_bytes(call.outputs[0].dtype) == 2 && arch.runs_nvidia_code();
 }
 
-void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int64_t rows) {
+/// Null where no kernel takes such wide heads.
+const AttentionKernels* choose_kernels(const OpCall& call, const GpuArch& arch) {
+  bool drops = call.drop_probability > 0.0f && on_matrix_units(call, arch);
+  for (const AttentionKernels& candidate : drops ? kDroppingKernels : kAttentionKernels) {
+    if (call.head_dim <= candidate.padded_dim) return &candidate;
+  }
+  return nullptr;
+}
+
+/// An attention kernel's launch as far as tiles decide it.
+struct AttentionLaunch {
+  AttentionShape shape;
+  int stages;
+  int shared_bytes;
+};
+
+/// Two stages where a block's shared memory holds them: copies then run beside the work.
+Result<AttentionLaunch> choose_tiles(const OpCall& call, const GpuArch& arch, int padded_dim,
+                                     AttentionPass pass) {
+  int element = static_cast<int>(dtype_size_bytes(call.outputs[0].dtype));
+  AttentionLaunch launch{attention_shape(element, padded_dim, pass, on_matrix_units(call, arch)), 2,
+                         0};
+  auto bytes = [&] {
+    return attention_shared_bytes(launch.shape, element, padded_dim, pass, launch.stages);
+  };
+  if (bytes() > arch.shared_bytes) launch.stages = 1;
+  launch.shared_bytes = bytes();
+  if (launch.shared_bytes <= arch.shared_bytes) return launch;
+  return unimplemented(fmt::format(
+      "{} with heads of {} in {} needs {} bytes of shared memory a block, this card has {}",
+      op_kind_name(call.kind), call.head_dim, dtype_name(call.outputs[0].dtype),
+      launch.shared_bytes, arch.shared_bytes));
+}
+
+/// Begins a kernel that gives a block to each tile of its own rows, `each` times.
+void launch_attention(const OpCall& call, GpuLaunchBuilder& builder, std::string_view kernel,
+                      const AttentionLaunch& launch, int64_t each) {
+  int64_t rows = call.outputs[0].shape[0];
+  int64_t blocks = rows / call.sequence * tiles_of(call.sequence, launch.shape.own_rows) * each;
+  blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max());
+  builder.launch(kernel, blocks, 1, launch.shape.threads(), launch.shared_bytes);
+}
+
+void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int stages) {
+  int64_t rows = call.outputs[0].shape[0];
   builder.integer(rows / call.sequence).integer(call.sequence).integer(call.heads);
   builder.integer(call.kv_heads).integer(call.head_dim).real(call.scale);
   add_dropout_arguments(builder, call);
+  builder.integer(stages);
 }
 
-/// Blocks of a kernel that walks over `panels` of rows times `each`.
-int64_t attention_blocks(const OpCall& call, int64_t rows, int64_t tile_rows, int64_t each) {
-  int64_t blocks = rows / call.sequence * tiles_of(call.sequence, tile_rows) * each;
-  return std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max());
-}
-
-void add_backward_pass(const OpCall& call, GpuLaunchBuilder& builder, std::string_view kernel,
-                       int64_t blocks, const AttentionTiles& tiles, ByteCount delta) {
-  builder.launch(kernel, blocks, 1, tiles.threads, tiles.shared_bytes);
-  builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
-  builder.tensor(call.inputs[3]).workspace(delta);
-  add_attention_numbers(call, builder, call.inputs[1].shape[0]);
+Status plan_attention_backward(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder,
+                               const AttentionKernels& kernels) {
+  static constexpr StorageKernels kNumbers = STAGECOACH_STORAGE_KERNELS("attention_row_numbers");
+  STAGECOACH_ASSIGN_OR_RETURN(AttentionLaunch keys,
+                              choose_tiles(call, arch, kernels.padded_dim, AttentionPass::kKeys));
+  STAGECOACH_ASSIGN_OR_RETURN(AttentionLaunch queries, choose_tiles(call, arch, kernels.padded_dim,
+                                                                    AttentionPass::kQueries));
+  DType dtype = call.outputs[0].dtype;
+  int64_t rows = call.outputs[0].shape[0];
+  ByteCount numbers = builder.reserve(rows * call.heads * ByteCount{2 * sizeof(float)});
+  builder.launch_walking(kNumbers.of(dtype), tiles_of(rows * call.heads, kThreads / 16));
+  builder.workspace(numbers).tensor(call.inputs[2]).tensor(call.inputs[0]).tensor(call.inputs[3]);
+  builder.integer(rows).integer(call.heads).integer(call.head_dim).real(call.scale);
+  auto add_pass = [&](std::string_view kernel, const AttentionLaunch& launch, int64_t each) {
+    launch_attention(call, builder, kernel, launch, each);
+    builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
+    builder.workspace(numbers);
+    add_attention_numbers(call, builder, launch.stages);
+  };
+  int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels.padded_dim));
+  add_pass(kernels.keys.of(dtype), keys, call.kv_heads * slices);
+  add_pass(kernels.queries.of(dtype), queries, call.heads);
+  return Status::ok();
 }
 
 }  // namespace
@@ -340,36 +397,19 @@ void describe_attention(const OpCall& call, GpuLaunchBuilder& builder) {
 
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
   describe_attention(call, builder);
-  static constexpr StorageKernels kDelta = STAGECOACH_STORAGE_KERNELS("attention_delta");
-  const AttentionKernels* kernels = nullptr;
-  for (const AttentionKernels& candidate : kAttentionKernels) {
-    if (kernels == nullptr && call.head_dim <= candidate.padded_dim) kernels = &candidate;
-  }
+  const AttentionKernels* kernels = choose_kernels(call, arch);
   if (kernels == nullptr) {
     return unimplemented(
         fmt::format("attention heads of {}, no kernel for more than 256", call.head_dim));
   }
-  bool backward = call.kind == OpKind::kAttentionBackward;
-  STAGECOACH_ASSIGN_OR_RETURN(AttentionTiles tiles, choose_tiles(call, arch, *kernels, backward));
-  DType dtype = call.outputs[0].dtype;
-  int64_t rows = call.outputs[0].shape[0];
-  if (!backward) {
-    builder.launch(kernels->forward.of(dtype), attention_blocks(call, rows, tiles.rows, call.heads),
-                   1, tiles.threads, tiles.shared_bytes);
-    builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
-    add_attention_numbers(call, builder, rows);
-    return Status::ok();
+  if (call.kind == OpKind::kAttentionBackward) {
+    return plan_attention_backward(call, arch, builder, *kernels);
   }
-  int64_t heads = rows * call.heads;
-  ByteCount delta = builder.reserve(heads * ByteCount{sizeof(float)});
-  builder.launch_walking(kDelta.of(dtype), tiles_of(heads, kThreads / 32));
-  builder.workspace(delta).tensor(call.inputs[2]).tensor(call.inputs[0]).integer(heads);
-  builder.integer(call.head_dim);
-  int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels->padded_dim));
-  add_backward_pass(call, builder, kernels->keys.of(dtype),
-                    attention_blocks(call, rows, tiles.rows, call.kv_heads * slices), tiles, delta);
-  add_backward_pass(call, builder, kernels->queries.of(dtype),
-                    attention_blocks(call, rows, tiles.rows, call.heads), tiles, delta);
+  STAGECOACH_ASSIGN_OR_RETURN(AttentionLaunch launch, choose_tiles(call, arch, kernels->padded_dim,
+                                                                   AttentionPass::kForward));
+  launch_attention(call, builder, kernels->forward.of(call.outputs[0].dtype), launch, call.heads);
+  builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
+  add_attention_numbers(call, builder, launch.stages);
   return Status::ok();
 }
 

@@ -45,6 +45,18 @@ TEST_F(FakeGpuTraining, CardsLogicalDevicesAndMixedPoolsGiveTheSameBits) {
   EXPECT_EQ(machine_.driver().leaks(), "");
 }
 
+TEST_F(FakeGpuTraining, BoundSchedulesGiveTheSameBits) {
+  const std::string expected = weights_of(run_on("cpu:1"));
+  for (const char* schedule : {"1f1b", "zb-v"}) {
+    for (const char* devices : {"fake_gpu:all", "cpu:1,fake_gpu:0"}) {
+      TinyRun run = run_on(devices);
+      run.options.schedule = schedule;
+      EXPECT_EQ(weights_of(run), expected) << schedule << " on " << devices;
+    }
+  }
+  EXPECT_EQ(machine_.driver().leaks(), "");
+}
+
 TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
   machine_.driver().fail_next_kernel(FakeGpuError::kLaunchFailed);
   Result<TinyResult> result = train_tiny(run_on("fake_gpu:all"), registry_);

@@ -10,8 +10,9 @@
 
 namespace stagecoach::testing {
 
-/// Two devices, a tiny GPT-2 and two iterations: what fault plans are tried on.
-TinyRun sweep_run();
+/// Two devices, a tiny GPT-2 and two iterations: what fault plans are tried on. Schedules change no
+/// bit of the weights.
+TinyRun sweep_run(const std::string& schedule = "roundpipe");
 
 /// What came of a run with a fault plan.
 struct FaultedRun {
@@ -28,8 +29,8 @@ FaultedRun train_with_faults(const TinyRun& run, const FaultPlan& plan);
 /// The run without faults, made once.
 const FaultedRun& fault_free_run();
 
-/// Calls that every run makes for sure: where their number depends on timing (events are asked,
-/// made and recorded as needed), half of the least that several runs made.
-const CallCounts& certain_counts();
+/// Calls that every run by `schedule` makes for sure: where their number depends on timing (events
+/// are asked, made and recorded as needed), half of the least that several runs made.
+const CallCounts& certain_counts(const std::string& schedule = "roundpipe");
 
 }  // namespace stagecoach::testing

@@ -23,8 +23,8 @@ static_assert(kSweepSeeds >= 500);
 
 /// The run that follows `plan`. How often some verbs are called depends on timing: when the call
 /// was not reached an earlier one is taken, down to the first, which every run makes.
-FaultedRun run_until_fired(FaultPlan& plan) {
-  TinyRun run = sweep_run();
+FaultedRun run_until_fired(FaultPlan& plan, const std::string& schedule) {
+  TinyRun run = sweep_run(schedule);
   Fault& fault = plan.faults.front();
   if (fault.kind == FaultKind::kNeverCompletes) run.options.timeout_ns = kTimeoutNs;
   while (true) {
@@ -83,10 +83,10 @@ void expect_right_end(const FaultedRun& outcome, const Fault& fault) {
   }
 }
 
-void try_seeds(uint64_t first, uint64_t count) {
+void try_seeds(uint64_t first, uint64_t count, const std::string& schedule = "roundpipe") {
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    FaultPlan plan = random_fault(seed, certain_counts());
-    FaultedRun outcome = run_until_fired(plan);
+    FaultPlan plan = random_fault(seed, certain_counts(schedule));
+    FaultedRun outcome = run_until_fired(plan, schedule);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + format_fault_plan(plan) + " -> " +
                  outcome.status.to_string());
     EXPECT_TRUE(outcome.fired);
@@ -114,6 +114,11 @@ TEST(FaultSweep, CoversEveryVerbThatTrainingCallsOnBothDevices) {
 /// A part of the sweep that sanitizer builds run too.
 TEST(FaultSweep, FirstSeeds) {
   try_seeds(kSweepSeeds, 40);
+}
+
+TEST(FaultSweep, BoundSchedules) {
+  try_seeds(kSweepSeeds + 40, 12, "1f1b");
+  try_seeds(kSweepSeeds + 52, 12, "zb-v");
 }
 
 /// The sweep, in pieces that run side by side.

@@ -10,6 +10,7 @@ namespace {
 // overrun, and above this share a measurement says nothing.
 constexpr double kMaxOverrun = 0.01;
 constexpr double kTolerance = 0.05;
+constexpr double kTimeTolerance = 0.10;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -49,13 +50,36 @@ Result<TinyResult> train_paced(const TinyRun& run) {
   return result;
 }
 
+/// The measured share against the simulation of the plan with the measured action times, and the
+/// iteration times that follow from both: the work is the same.
+void expect_as_simulated(const TinyResult& result, const std::string& run) {
+  double measured = median(result.bubbles), simulated = result.report.bubble_simulated;
+  EXPECT_NEAR(measured, simulated, kTolerance) << run;
+  EXPECT_NEAR((1 - measured) / (1 - simulated), 1, kTimeTolerance) << run;
+}
+
 TEST(SlowIdleShare, RoundpipeIsWithinFivePointsOfSimulation) {
   for (const char* devices : {"cpu:2[flops=40M]", "cpu:4[flops=40M]"}) {
     Result<TinyResult> result = train_paced(paced_run(devices));
     ASSERT_TRUE(result.is_ok()) << result.status().to_string();
     ASSERT_LE(result->report.overrun, kMaxOverrun) << devices << ": invalid measurement";
-    EXPECT_NEAR(median(result->bubbles), result->report.bubble_simulated, kTolerance) << devices;
+    expect_as_simulated(*result, devices);
     RecordProperty("measured", std::to_string(median(result->bubbles)));
+  }
+}
+
+TEST(SlowIdleShare, BoundSchedulesAreWithinFivePointsOfSimulation) {
+  for (const char* schedule : {"1f1b", "interleaved", "zb-h1"}) {
+    for (const char* devices : {"cpu:2[flops=80M]", "cpu:4[flops=40M]"}) {
+      TinyRun run = paced_run(devices);
+      run.options.schedule = schedule;
+      run.iterations = 3;
+      Result<TinyResult> result = train_paced(run);
+      ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+      ASSERT_LE(result->report.overrun, kMaxOverrun) << devices << ": invalid measurement";
+      expect_as_simulated(*result, std::string(schedule) + " on " + devices);
+      RecordProperty(schedule, std::to_string(median(result->bubbles)));
+    }
   }
 }
 

@@ -81,7 +81,6 @@ Executed executed(const Case& one, const std::vector<Stage>& stages) {
   run.network = &one.network;
   run.shape = one.shape;
   run.plan = &plan;
-  run.arena_bytes = device_memory_need(one.network, stages, one.shape).total();
   for (const auto& device : devices) run.devices.push_back(device.get());
   run.host_work = host_work.get();
   auto reports = run_virtually(run);

@@ -47,6 +47,11 @@ struct Invoke<Kernel> {
   STAGECOACH_KERNELS(space, name##_d64), STAGECOACH_KERNELS(space, name##_d128), \
       STAGECOACH_KERNELS(space, name##_d256)
 
+// Exist for matrix units only; here their names and arguments are checked.
+#define STAGECOACH_DROPPING_KERNELS(space, name)                                        \
+  STAGECOACH_KERNEL(space, name##_d64_bf16), STAGECOACH_KERNEL(space, name##_d64_fp16), \
+      STAGECOACH_KERNEL(space, name##_d128_bf16), STAGECOACH_KERNEL(space, name##_d128_fp16)
+
 const std::map<std::string_view, EmulatedKernel>& table() {
   static const std::map<std::string_view, EmulatedKernel> kernels = {
       STAGECOACH_KERNELS(elementwise, gelu_forward),
@@ -89,7 +94,10 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(matmul, matmul_tn),
       STAGECOACH_KERNELS(matmul, matmul_tt),
       STAGECOACH_HEAD_KERNELS(attention, attention_forward),
-      STAGECOACH_KERNELS(attention_backward, attention_delta),
+      STAGECOACH_KERNELS(attention_backward, attention_row_numbers),
+      STAGECOACH_DROPPING_KERNELS(attention, attention_forward_drop),
+      STAGECOACH_DROPPING_KERNELS(attention_backward, attention_backward_keys_drop),
+      STAGECOACH_DROPPING_KERNELS(attention_backward, attention_backward_queries_drop),
       STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_keys),
       STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_queries),
       STAGECOACH_KERNEL(device_tests, fill_f32),

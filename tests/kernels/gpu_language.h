@@ -61,6 +61,16 @@ inline int shuffle_up(int value, int distance) {
       lane < static_cast<unsigned>(distance) ? lane : lane - static_cast<unsigned>(distance);
   return static_cast<int>(stagecoach::emulation::exchange(static_cast<uint32_t>(value), from));
 }
+inline int same_in_lanes(int value) {
+  return value;
+}
+inline bool any_lane(bool value) {
+  for (int mask = 1; mask < 32; mask *= 2) value |= shuffle_xor(value ? 1.0f : 0.0f, mask) > 0;
+  return value;
+}
+inline float exp2_fast(float value) {
+  return std::exp2(value);
+}
 inline int64_t device_time_ns() {
   static int64_t time = 0;
   return time += 1000;

@@ -103,6 +103,9 @@ class OracleMachine final : public HostMachine {
 class EmulatedMachine final : public HostMachine {
  public:
   explicit EmulatedMachine(GpuLibrary* library) : library_(library) {
+    // Emulation takes the shapes of cards without matrix units.
+    arch_.is_amd = true;
+    arch_.major = 10;
     arch_.multiprocessors = 8;
     arch_.shared_bytes = 96 * 1024;
   }

@@ -13,8 +13,8 @@ struct HostStateTest : ::testing::Test {
   std::vector<std::unique_ptr<Device>> devices = registry.open_devices("cpu:1").value();
   std::unique_ptr<TaskPool> pool = TaskPool::create(2);
 
-  std::unique_ptr<HostState> make(DType dtype, int rounds, int sites) {
-    return HostState::create(*devices[0], {{"a", 1000, 1}, {"b", 500, sites}}, dtype, rounds)
+  std::unique_ptr<HostState> make(DType dtype, int slots, int sites) {
+    return HostState::create(*devices[0], {{"a", 1000, 1}, {"b", 500, sites}}, dtype, slots)
         .value();
   }
   static void fill_slot(const BufferView& slot, float value, int64_t count) {
@@ -33,7 +33,7 @@ TEST_F(HostStateTest, OneRoundOfFp32TakesSixteenBytesAParameter) {
 }
 
 TEST_F(HostStateTest, SitesAndRoundsAddUp) {
-  std::unique_ptr<HostState> state = make(DType::kF32, 3, 2);
+  std::unique_ptr<HostState> state = make(DType::kF32, 2, 2);
   for (int round = 0; round < 3; ++round) {
     for (int site = 0; site < 2; ++site) {
       fill_slot(state->gradient_slot(1, site, round), static_cast<float>(1 + site + 10 * round),

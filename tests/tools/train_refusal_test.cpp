@@ -98,10 +98,27 @@ TEST_F(TrainRefusal, ModelsThatCannotStart) {
 TEST_F(TrainRefusal, ModesThisVersionDoesNotHave) {
   expect_refusal({"schedule.update=overlap"}, 1, HasSubstr("does not have it yet"));
   expect_refusal({"schedule.update=async"}, 1, HasSubstr("does not have it yet"));
-  expect_refusal({"schedule.kind=gpipe"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.kind=paci"}, 1, HasSubstr("does not have it yet"));
   expect_refusal({"schedule.kind=dualpipe"}, 1, HasSubstr("simulate only"));
   expect_refusal({"activations.policy=keep"}, 1, HasSubstr("does not have it yet"));
   expect_refusal({"schedule.kind=single"}, 1, HasSubstr("one device"));
+}
+
+TEST_F(TrainRefusal, SizesOutsideABoundSchedule) {
+  // The model has four layers, the batch two micro-batches.
+  expect_refusal({"schedule.kind=interleaved", "devices.use=cpu:3"}, 1,
+                 AllOf(HasSubstr("interleaved"), HasSubstr("6 stages"), HasSubstr("4 layers"),
+                       HasSubstr("2 devices or fewer")));
+  expect_refusal({"schedule.kind=interleaved", "train.microbatches=1"}, 1,
+                 AllOf(HasSubstr("schedule.kind = \"interleaved\""), HasSubstr("microbatches is 1"),
+                       HasSubstr("train.microbatches = 2 would do")));
+  expect_refusal({"schedule.kind=1f1b", "schedule.dispatch=static"}, 1,
+                 HasSubstr("schedule.dispatch"));
+  expect_refusal({"schedule.kind=gpipe", "schedule.max_stage_layers=1"}, 1,
+                 HasSubstr("schedule.max_stage_layers"));
+  expect_refusal(
+      {"schedule.kind=1f1b", "devices.use=cpu:2[memory=20K]"}, 4,
+      AllOf(HasSubstr("schedule 1f1b"), HasSubstr("the largest layer, '"), HasSubstr("memory=")));
 }
 
 TEST_F(TrainRefusal, OutputFolderThatCannotBeWritten) {

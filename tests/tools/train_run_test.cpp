@@ -136,6 +136,32 @@ TEST_F(TrainRun, DevicesThreadsAndScheduleChangeNoBit) {
   }
   check({"devices.use=cpu:1", "schedule.kind=single"}, "1");
   check({"devices.use=cpu:2", "schedule.max_stage_layers=1"}, "4");
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
+    check({std::string("schedule.kind=") + schedule}, "2");
+  }
+}
+
+TEST_F(TrainRun, ABoundScheduleEvaluatesReportsAndResumes) {
+  std::vector<std::string> settings = {"train.eval_every=10", "optimizer.decay=constant"};
+  auto train = [&](std::vector<std::string> more) {
+    more.insert(more.end(), settings.begin(), settings.end());
+    CommandResult result = folder_.train(more);
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+  };
+  train({"output.dir=streamed"});
+  // Another schedule may go on where the first ended.
+  train({"schedule.kind=1f1b", "train.iterations=10"});
+  train({"schedule.kind=zb-v"});
+  EXPECT_EQ(sha(), sha("streamed"));
+  Json summary = folder_.json("out/summary.json"), streamed = folder_.json("streamed/summary.json");
+  EXPECT_EQ(number(summary, "validation_loss"), number(streamed, "validation_loss"));
+  EXPECT_EQ(summary.find("schedule")->as_string(), "zb-v");
+  EXPECT_EQ(summary.find("dispatch")->as_string(), "bound");
+  EXPECT_EQ(summary.find("activations")->as_string(), "keep");
+  EXPECT_EQ(streamed.find("activations")->as_string(), "recompute");
+  CommandResult report = run_command({"report", "out"}, folder_.path());
+  EXPECT_EQ(report.exit_code, 0) << report.errors;
+  EXPECT_TRUE(folder_.exists("out/report.html"));
 }
 
 TEST_F(TrainRun, DryRunAndPrintConfigWriteNothing) {

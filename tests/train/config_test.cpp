@@ -191,7 +191,7 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
   const Case cases[] = {{"[schedule]\nupdate = \"overlap\"\n", "schedule.update = \"overlap\""},
                         {"[schedule]\nupdate = \"async\"\n", "schedule.update = \"async\""},
                         {"[schedule]\nkind = \"paci\"\n", "schedule.kind = \"paci\""},
-                        {"[schedule]\nkind = \"1f1b\"\n", "schedule.kind = \"1f1b\""},
+                        {"[schedule]\nkind = \"slidedp\"\n", "schedule.kind = \"slidedp\""},
                         {"[schedule]\naccumulation = 4\n", "schedule.accumulation = 4"},
                         {"[activations]\npolicy = \"keep\"\n", "activations.policy = \"keep\""}};
   for (const Case& entry : cases) {
@@ -209,6 +209,30 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
   EXPECT_THAT(message("[data]\ntokenizer = \"dir\"\n"), HasSubstr("does not have tokenizer"));
   EXPECT_THAT(message("[data]\ntrain = [\"a.jsonl\"]\n"), HasSubstr("does not have .jsonl"));
   EXPECT_THAT(message("[data]\nvalidation = [\"a.bin\"]\n"), HasSubstr("does not have .bin"));
+}
+
+TEST(Config, TheListOfSchedulesIsClosed) {
+  auto answer = [](const char* kind) {
+    return refusal(std::string("[schedule]\nkind = \"") + kind + "\"\n");
+  };
+  for (const char* kind :
+       {"single", "roundpipe", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
+    EXPECT_EQ(answer(kind), "accepted") << kind;
+  }
+  for (const char* kind : {"paci", "pipedream", "pipedream-2bw", "slidedp"}) {
+    EXPECT_THAT(answer(kind), HasSubstr("this version does not have it yet"));
+  }
+  for (const char* kind :
+       {"mobius", "zb-h2", "zb-1p", "zb-2p", "v-half", "v-min", "dualpipe", "dualpipev"}) {
+    EXPECT_THAT(answer(kind), HasSubstr("simulate only"));
+  }
+}
+
+TEST(Config, ActivationsAreKeptWhereStagesAreBound) {
+  const char* keep = "activations.policy = \"keep\"";
+  EXPECT_THAT(refusal("", {"activations.policy=keep"}), HasSubstr(keep));
+  EXPECT_EQ(refusal("", {"activations.policy=keep", "schedule.kind=1f1b"}), "accepted");
+  EXPECT_EQ(refusal("", {"activations.policy=recompute", "schedule.kind=zb-v"}), "accepted");
 }
 
 TEST(Config, SchedulesThatOnlySimulateAndUnknownOnes) {

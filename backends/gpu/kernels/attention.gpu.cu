@@ -1,14 +1,14 @@
 // Causal attention, forward: a block to a tile of queries, keys streamed past, softmax rescaled as
-// its maximum grows. Scores exist a tile at a time.
+// its maximum grows. Scores exist a tile at a time, in registers.
 
 #include "backends/gpu/kernels/attention.gpu.h"
 
 namespace stagecoach::attention_kernels {
 
-/// Softmax of two rows a lane: running maxima and sums of exponentials.
+/// Softmax of two rows a lane: running maxima of scores, and sums of exponentials.
 struct RunningSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0.0f, 0.0f};
+  float sum[2] = {0.0f, 0.0f};  ///< of this lane's columns
 };
 
 /// Over the four lanes that share rows.
@@ -21,157 +21,204 @@ __device__ inline float quad_sum(float value) {
   return value + shuffle_xor(value, 2);
 }
 
-/// scores become exp(score - maximum), results so far are rescaled.
+/// scores become 2^((score - maximum) * scale), results so far are rescaled.
 template <typename Tile>
-__device__ inline void soften(float (&scores)[1][Tile::kScoreTiles][4],
-                              float (&result)[1][Tile::kDim / 8][4], RunningSoftmax& softmax) {
+__device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
+                              float (&result)[1][Tile::kDim / 8][4], RunningSoftmax& softmax,
+                              float scale) {
+  float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float maximum = softmax.maximum[half];
 #pragma unroll
-    for (int n = 0; n < Tile::kScoreTiles; ++n) {
+    for (int n = 0; n < Tile::kStreamTiles; ++n) {
       maximum = fmaxf(maximum, fmaxf(scores[0][n][2 * half], scores[0][n][2 * half + 1]));
     }
-    maximum = quad_max(maximum);
     // The first tile has a key for every query, so the maximum is finite from then on.
-    float rescale = expf(softmax.maximum[half] - maximum);
-    float sum = 0.0f;
+    maximum = quad_max(maximum);
+    float offset = maximum * scale;
+    rescale[half] = exp2_fast(fmaf(softmax.maximum[half], scale, -offset));
+    float sum = softmax.sum[half] * rescale[half];
 #pragma unroll
-    for (int n = 0; n < Tile::kScoreTiles; ++n) {
+    for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[0][n][i] = expf(scores[0][n][i] - maximum);
+        scores[0][n][i] = exp2_fast(fmaf(scores[0][n][i], scale, -offset));
         sum += scores[0][n][i];
       }
     }
-    softmax.sum[half] = softmax.sum[half] * rescale + quad_sum(sum);
+    softmax.sum[half] = sum;
     softmax.maximum[half] = maximum;
+  }
+  // After the first tiles maxima seldom grow.
+  if (!any_lane(rescale[0] != 1.0f || rescale[1] != 1.0f)) return;
 #pragma unroll
-    for (int n = 0; n < Tile::kDim / 8; ++n) {
-      result[0][n][2 * half] *= rescale;
-      result[0][n][2 * half + 1] *= rescale;
-    }
+  for (int n = 0; n < Tile::kDim / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result[0][n][i] *= rescale[i / 2];
   }
 }
 
-/// Scales scores; keys after the query, and past the sequence, get minus infinity.
-template <typename Tile>
-__device__ inline void mask(float (&scores)[1][Tile::kScoreTiles][4], float scale, int64_t query,
-                            int64_t key, int64_t sequence) {
-#pragma unroll
-  for (int n = 0; n < Tile::kScoreTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      int64_t position = key + n * 8 + i % 2;
-      bool seen = position <= query + i / 2 * 8 && position < sequence;
-      scores[0][n][i] = seen ? scores[0][n][i] * scale : -INFINITY;
-    }
-  }
-}
+template <typename T>
+struct ForwardOperands {
+  T* out;
+  float* lse;
+  const T* qkv;
+};
 
-/// `element` is the number of the lane's first probability, `stride` the distance between rows.
-template <typename Tile>
-__device__ inline void drop(float (&scores)[1][Tile::kScoreTiles][4],
-                            const AttentionDropout& dropout, int64_t element, int64_t stride) {
-#pragma unroll 1
-  for (int n = 0; n < Tile::kScoreTiles; ++n) {
-    for (int half = 0; half < 2; ++half) {
-      float keep[2];
-      keep_pair(dropout, element + half * 8 * stride + n * 8, keep);
-#pragma unroll
-      for (int m = 0; m < Tile::kScoreTiles; ++m) {
-        // Unrolled so that registers are indexed by constants.
-        if (m != n) continue;
-        scores[0][m][2 * half] *= keep[0];
-        scores[0][m][2 * half + 1] *= keep[1];
-      }
-    }
-  }
-}
+/// Which tile a block works on.
+struct QueryPanel {
+  int64_t first_row;  ///< of its sequence
+  int64_t head;
+  int first_query;
+};
 
 template <typename T, typename Tile>
-__device__ inline void attend(T* out, float* lse, const T* qkv, const AttentionSizes& sizes,
-                              const AttentionDropout& dropout, int64_t sequence_index, int64_t head,
-                              int64_t panel, T* shared) {
-  T* q = shared;
-  T* k = q + Tile::kElements;
-  T* v = k + Tile::kElements;
-  int group = static_cast<int>(threadIdx.x / kLanes);
-  T* p = v + Tile::kElements + group * 16 * Tile::kScoreStride;
-  int64_t first_query = panel * Tile::kRows;
-  int64_t first_row = sequence_index * sizes.sequence;
-  int64_t width = sizes.qkv_width();
-  int64_t kv_head = head / (sizes.heads / sizes.kv_heads);
-  bool aligned = heads_aligned<T>(sizes.dim, qkv);
-  int depth = (sizes.dim + 15) / 16 * 16;
-  int64_t row = first_query + group * 16 + threadIdx.x % kLanes / 4;  // the lane's upper one
-  int lane_column = static_cast<int>(threadIdx.x % 4) * 2;
-  __syncthreads();
-  load_head<Tile>(q, qkv + (first_row + first_query) * width + head * sizes.dim, width,
-                  sizes.sequence - first_query, sizes.dim, aligned);
+__device__ inline void write_results(const ForwardOperands<T>& operands,
+                                     const AttentionSizes& sizes, const QueryPanel& panel,
+                                     const float (&result)[1][Tile::kDim / 8][4],
+                                     RunningSoftmax& softmax) {
+  LanePlace place;
+  for (int half = 0; half < 2; ++half) {
+    softmax.sum[half] = quad_sum(softmax.sum[half]);
+    int query = panel.first_query + place.row + half * 8;
+    if (place.column != 0 || query >= sizes.length()) continue;
+    operands.lse[(panel.first_row + query) * sizes.heads + panel.head] =
+        softmax.maximum[half] * sizes.scale + logf(softmax.sum[half]);
+  }
+  int first = panel.first_query + place.group * 16;
+  write_head(operands.out + (panel.first_row + first) * sizes.out_width() + panel.head * sizes.dim,
+             sizes.out_width(), sizes.length() - first, sizes.dim, result, 1.0f / softmax.sum[0],
+             1.0f / softmax.sum[1]);
+}
+
+/// What a block's queries have seen so far.
+template <typename T, typename Tile>
+struct Attention {
+  using Streamed = typename Tile::Streamed;
+  static constexpr bool kAsync = Tile::kOnWarpgroups;
+  const AttentionSizes& sizes;
+  const AttentionDropout& dropout;
+  const QueryPanel& panel;
+  LanePlace place;
   float result[1][Tile::kDim / 8][4] = {};
   RunningSoftmax softmax;
-  for (int64_t key = 0; key < first_query + Tile::kRows && key < sizes.sequence;
-       key += Tile::kRows) {
-    const T* line = qkv + (first_row + key) * width;
-    __syncthreads();
-    load_head<Tile>(k, line + sizes.key_column(kv_head), width, sizes.sequence - key, sizes.dim,
-                    aligned);
-    load_head<Tile>(v, line + sizes.value_column(kv_head), width, sizes.sequence - key, sizes.dim,
-                    aligned);
-    __syncthreads();
-    float scores[1][Tile::kScoreTiles][4] = {};
-    TileOperand<T, true> queries{q + group * 16 * Tile::kStride, Tile::kStride};
-    multiply_tiles<T>(scores, queries, TileOperand<T, true>{k, Tile::kStride}, depth);
-    mask<Tile>(scores, sizes.scale, row, key + lane_column, sizes.sequence);
-    soften<Tile>(scores, result, softmax);
-    if (dropout.drops != 0) {
-      int64_t element = ((first_row + row) * sizes.heads + head) * sizes.sequence;
-      drop<Tile>(scores, dropout, element + key + lane_column, sizes.heads * sizes.sequence);
+
+  /// Takes in keys from number `key` on and their values.
+  template <typename Own>
+  __device__ void take(const Own& own, int key, Streamed keys, Streamed values) {
+    float scores[1][Tile::kStreamTiles][4];
+    products_begin<kAsync>();
+    score_product<T, Tile>(scores, own, keys, sizes.depth());
+    products_commit<kAsync>();
+    products_wait<kAsync, 0>(scores);
+    if (key + Tile::kStream > panel.first_query + place.group * 16) {
+      mask_after_queries<Tile>(scores, panel.first_query - key + place.row - place.column);
     }
-    lanes_sync();  // the last turn's probabilities have been read
-    put_scores<Tile>(p, scores);
-    multiply_tiles<T>(result, TileOperand<T, true>{p, Tile::kScoreStride},
-                      TileOperand<T, false>{v, Tile::kStride}, Tile::kRows, depth / 8);
+    soften<Tile>(scores, result, softmax, sizes.score_scale());
+    if (Tile::kMayDrop && dropout.drops != 0) {
+      int64_t row = panel.first_row + panel.first_query + place.row;
+      int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
+      uint32_t kept = kept_of_queries<Tile::kStreamTiles>(
+          dropout, element, sizes.heads * sizes.sequence, rows_are_blocks(sizes.sequence));
+      drop_scores(scores, kept, dropout.factor);
+    }
+    RegisterRows<T, Tile::kStreamTiles> rows(scores);
+    products_begin<kAsync>();
+    result_product<T, Tile>(result, rows, values, 0, sizes.depth() / 8);
+    products_commit<kAsync>();
+    products_wait<kAsync, 0>(result);
   }
-  int64_t valid = sizes.sequence - first_query - group * 16;
-  T* target = out + (first_row + first_query + group * 16) * sizes.out_width() + head * sizes.dim;
-  write_head(target, sizes.out_width(), valid, sizes.dim, result, 1.0f / softmax.sum[0],
-             1.0f / softmax.sum[1]);
-  for (int half = 0; half < 2; ++half) {
-    int64_t query = row + half * 8;
-    if (lane_column != 0 || query >= sizes.sequence) continue;
-    lse[(first_row + query) * sizes.heads + head] = softmax.maximum[half] + logf(softmax.sum[half]);
+};
+
+/// Keys and values past the queries, which `own` holds.
+template <typename T, typename Tile, typename Own>
+__device__ inline void attend(const ForwardOperands<T>& operands, const AttentionSizes& sizes,
+                              const AttentionDropout& dropout, const QueryPanel& panel, int stages,
+                              const Own& own, T* streamed) {
+  int64_t width = sizes.qkv_width();
+  int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
+  const T* keys = operands.qkv + panel.first_row * width + sizes.key_column(kv_head);
+  const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
+  int seen = panel.first_query + Tile::kOwn;
+  if (seen > sizes.length()) seen = sizes.length();
+  Attention<T, Tile> attention{sizes, dropout, panel, {}, {}, {}};
+  auto load = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
+    T* to = streamed + 2 * stage * Tile::kStreamElements;
+    copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.length() - key,
+                    sizes.dim);
+    copy_head<Tile>(typename Tile::Streamed{to + Tile::kStreamElements}, values + key * width,
+                    width, sizes.length() - key, sizes.dim);
+    copies_commit();
+  };
+  auto work = [&](int tile, int stage) {
+    int key = tile * Tile::kStream;
+    if (key > panel.first_query + attention.place.last_row) return;
+    T* from = streamed + 2 * stage * Tile::kStreamElements;
+    attention.take(own, key, typename Tile::Streamed{from},
+                   typename Tile::Streamed{from + Tile::kStreamElements});
+  };
+  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
+  write_results<T, Tile>(operands, sizes, panel, attention.result, attention.softmax);
+}
+
+/// Fetches a tile of queries, and attends.
+template <typename T, typename Tile>
+__device__ inline void attend_panel(const ForwardOperands<T>& operands, const AttentionSizes& sizes,
+                                    const AttentionDropout& dropout, const QueryPanel& panel,
+                                    int stages, T* shared) {
+  typename Tile::Own queries{shared};
+  int64_t width = sizes.qkv_width();
+  __syncthreads();
+  copy_head<Tile>(
+      queries,
+      operands.qkv + (panel.first_row + panel.first_query) * width + panel.head * sizes.dim, width,
+      sizes.length() - panel.first_query, sizes.dim);
+  copies_commit();
+  T* streamed = shared + Tile::kOwnElements;
+#if STAGECOACH_MATRIX_UNITS
+  if constexpr (Tile::kResident) {
+    ResidentRows<T, Tile::kDim> own;
+    copies_wait<0>();
+    __syncthreads();
+    own.load(queries, LanePlace().group);
+    attend<T, Tile>(operands, sizes, dropout, panel, stages, own, streamed);
+  } else
+#endif
+  {
+    attend<T, Tile>(operands, sizes, dropout, panel, stages, queries, streamed);
   }
 }
 
 /// Panels of the last queries, which see most keys, come first.
 template <typename T, typename Tile>
-__device__ inline void attention_forward(T* out, float* lse, const T* qkv,
+__device__ inline void attention_forward(const ForwardOperands<T>& operands,
                                          const AttentionSizes& sizes,
-                                         const AttentionDropout& dropout, T* shared) {
-  int64_t panels = (sizes.sequence + Tile::kRows - 1) / Tile::kRows;
+                                         const AttentionDropout& dropout, int stages, T* shared) {
+  int64_t panels = (sizes.sequence + Tile::kOwn - 1) / Tile::kOwn;
   int64_t together = sizes.sequences * sizes.heads;
   for (int64_t work = blockIdx.x; work < panels * together; work += gridDim.x) {
     int64_t rest = work % together;
-    attend<T, Tile>(out, lse, qkv, sizes, dropout, rest / sizes.heads, rest % sizes.heads,
-                    panels - 1 - work / together, shared);
+    QueryPanel panel{rest / sizes.heads * sizes.sequence, rest % sizes.heads,
+                     static_cast<int>(panels - 1 - work / together) * Tile::kOwn};
+    attend_panel<T, Tile>(operands, sizes, dropout, panel, stages, shared);
   }
 }
 
-#define STAGECOACH_ATTENTION(T, NAME, DIM)                                                        \
-  using Tile_##NAME##_##DIM =                                                                     \
-      AttentionTile<T, DIM, stagecoach::attention_tile_rows(sizeof(T), DIM, false, kIsHip)>;      \
-  extern "C" __global__ void __launch_bounds__(Tile_##NAME##_##DIM::kThreads)                     \
-      attention_forward_d##DIM##_##NAME(T* out, float* lse, const T* qkv, int64_t sequences,      \
-                                        int64_t sequence, int64_t heads, int64_t kv_heads,        \
-                                        int32_t dim, float scale, uint64_t key, uint64_t counter, \
-                                        uint32_t threshold, float factor, int32_t drops) {        \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                            \
-    attention_forward<T, Tile_##NAME##_##DIM>(                                                    \
-        out, lse, qkv, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},          \
-        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops},                   \
-        reinterpret_cast<T*>(shared));                                                            \
+#define STAGECOACH_ATTENTION(T, NAME, DIM, DROP, MAY_DROP)                                      \
+  using DROP##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, MAY_DROP>;   \
+  extern "C" __global__ void __launch_bounds__(DROP##Tile_##NAME##_##DIM::kThreads,             \
+                                               DROP##Tile_##NAME##_##DIM::kBlocks)              \
+      attention_forward_##DROP##d##DIM##_##NAME(                                                \
+          T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads, \
+          int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,           \
+          uint32_t threshold, float factor, int32_t drops, int32_t stages) {                    \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                          \
+    attention_forward<T, DROP##Tile_##NAME##_##DIM>(                                            \
+        {out, lse, qkv}, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},      \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,         \
+        reinterpret_cast<T*>(shared));                                                          \
   }
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION)

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "backends/gpu/kernels/attention_dropout.gpu.h"
+#include "backends/gpu/kernels/attention_product.gpu.h"
 #include "backends/gpu/kernels/attention_tiles.h"
-#include "backends/gpu/kernels/random.gpu.h"
-#include "backends/gpu/kernels/tile_product.gpu.h"
 
 namespace stagecoach {
 
@@ -15,6 +15,10 @@ struct AttentionSizes {
   int32_t dim;
   float scale;
 
+  __device__ int length() const { return static_cast<int>(sequence); }
+  __device__ int depth() const { return (dim + 15) / 16 * 16; }  ///< what products run over
+
+  __device__ float score_scale() const { return scale * 1.4426950408889634f; }  ///< for exp2
   __device__ int64_t qkv_width() const { return (heads + 2 * kv_heads) * dim; }
   __device__ int64_t out_width() const { return heads * dim; }
   __device__ int64_t key_column(int64_t kv_head) const { return (heads + kv_head) * dim; }
@@ -23,95 +27,85 @@ struct AttentionSizes {
   }
 };
 
-struct AttentionDropout {
-  RandomStream stream;
-  uint32_t threshold;
-  float factor;
-  int32_t drops;  ///< 0: nothing is drawn
-};
-
-/// Dimensions of one kernel: Rows queries by Rows keys, heads padded to Dim columns with zeros.
-template <typename T, int DimColumns, int TileRows>
+/// Types and dimensions of one kernel; heads are padded to Dim columns with zeros.
+/// Where the code for dropout would cost others registers, kernels without it exist besides.
+template <typename T, int Dim, AttentionPass ThePass, bool MayDrop>
 struct AttentionTile {
-  static constexpr int kDim = DimColumns;
-  static constexpr int kRows = TileRows;
-  static constexpr int kPad = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kStride = kDim + kPad;
-  static constexpr int kScoreStride = kRows + kPad;
-  static constexpr int kThreads = kRows / 16 * kLanes;
-  static constexpr int kElements = kRows * kStride;
-  static constexpr int kScoreTiles = kRows / 8;
-  static constexpr int kSlice = stagecoach::attention_slice_columns(kDim);
+  static constexpr bool kMayDrop = MayDrop;
+  static constexpr bool kUnits = kMatrixUnitShapes && sizeof(T) == 2;
+  static constexpr bool kOnWarpgroups = kUnits && Dim <= 128;
+  /// Own queries as operands in registers. wgmma reads them from shared memory: it hardly costs
+  /// more, and registers are scarce.
+  static constexpr bool kResident =
+      kUnits && Dim <= 128 && ThePass != AttentionPass::kKeys && STAGECOACH_WARPGROUP_UNITS == 0;
+  static constexpr AttentionShape kShape = attention_shape(sizeof(T), Dim, ThePass, kUnits);
+  static constexpr AttentionPass kPass = ThePass;
+  static constexpr int kDim = Dim;
+  static constexpr int kOwn = kShape.own_rows;
+  static constexpr int kStream = kShape.streamed_rows;
+  static constexpr int kThreads = kShape.threads();
+  static constexpr int kBlocks = kUnits && Dim == 64 ? 3 : 1;  ///< at least, on a multiprocessor
+  static constexpr int kStreamTiles = kStream / 8;
+  static constexpr int kSlice = stagecoach::attention_slice_columns(Dim);
+  static constexpr int kOwnElements = kOwn * Dim;
+  static constexpr int kStreamElements = kStream * Dim;
+  using Own = SharedTile<T, kOwn>;
+  using Streamed = SharedTile<T, kStream>;
 };
 
-/// Copies kRows lines of `dim` columns from `source` (lines `width` apart, `valid` of them) to
-/// shared memory; the rest becomes zeros.
-template <typename Tile, typename T>
-__device__ inline void load_head(T* shared, const T* source, int64_t width, int64_t valid, int dim,
-                                 bool aligned) {
-  constexpr int kChunk = Tile::kPad;
-  constexpr int kPerLine = Tile::kDim / kChunk;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < Tile::kRows * kPerLine; i += Tile::kThreads) {
-    int line = i / kPerLine;
-    int column = i % kPerLine * kChunk;
-    union Chunk {
-      Bytes16 bytes;
-      T elements[kChunk];
-      __device__ Chunk() : bytes{} {}
-    } chunk;
-    const T* from = source + line * width + column;
-    if (line < valid && aligned && column < dim) {
-      chunk.bytes = *reinterpret_cast<const Bytes16*>(from);
-    } else if (line < valid) {
-#pragma unroll
-      for (int k = 0; k < kChunk; ++k) {
-        if (column + k < dim) chunk.elements[k] = from[k];
-      }
+/// Where a lane's numbers of 16 x 8 tiles of its group lie.
+struct LanePlace {
+  int group = same_in_lanes(static_cast<int>(threadIdx.x / kLanes));
+  int row = group * 16 + static_cast<int>(threadIdx.x % kLanes / 4);  ///< and the eighth after it
+  int column = static_cast<int>(threadIdx.x % 4) * 2;                 ///< and the next
+  /// Where the 64 rows end that skip tiles together, as wgmma wants it.
+  int last_row = group / 4 * 64 + 63;
+};
+
+/// load(tile, stage), then body(tile, stage), for `count` tiles in order. With two stages a tile is
+/// loaded while the one before it is worked on.
+template <typename Load, typename Body>
+__device__ inline void stream_tiles(int count, int stages, const Load& load, const Body& body) {
+  __syncthreads();
+  load(0, 0);
+  for (int i = 0; i < count; ++i) {
+    int stage = stages == 1 ? 0 : i % 2;
+    if (stages == 1 && i > 0) {
+      __syncthreads();
+      load(i, 0);
     }
-    *reinterpret_cast<Bytes16*>(shared + line * Tile::kStride + column) = chunk.bytes;
+    copies_wait<0>();
+    __syncthreads();
+    if (stages != 1 && i + 1 < count) load(i + 1, 1 - stage);
+    body(i, stage);
   }
 }
 
 /// Whether heads of `dim` can be read 16 bytes at a time.
-template <typename T, typename... Pointers>
-__device__ inline bool heads_aligned(int dim, Pointers... pointers) {
-  return dim % (16 / static_cast<int>(sizeof(T))) == 0 && all_aligned(pointers...);
+template <typename T>
+__device__ inline bool heads_aligned(int dim, const T* source) {
+  return dim % (16 / static_cast<int>(sizeof(T))) == 0 && all_aligned(source);
 }
 
-/// Dropout's factor of probabilities number `element` and the next.
-__device__ inline void keep_pair(const AttentionDropout& dropout, int64_t element,
-                                 float (&keep)[2]) {
-  uint64_t index = static_cast<uint64_t>(element);
-  RandomWords words = random_words(dropout.stream, index / 4);
-  int place = static_cast<int>(index % 4);
-  uint32_t first = word_of(words, place);
-  if (place == 3) words = random_words(dropout.stream, index / 4 + 1);
-  uint32_t second = word_of(words, (place + 1) % 4);
-  keep[0] = first >= dropout.threshold ? dropout.factor : 0.0f;
-  keep[1] = second >= dropout.threshold ? dropout.factor : 0.0f;
+/// Begins to copy a head's lines, `valid` of them; heads and rows are multiples of `dim` apart.
+template <typename Tile, typename T, int Lines>
+__device__ inline void copy_head(SharedTile<T, Lines> tile, const T* source, int64_t width,
+                                 int valid, int dim) {
+  copy_tile<Tile::kDim, Tile::kThreads>(tile, source, width, valid, dim,
+                                        heads_aligned(dim, source));
 }
 
-__device__ inline float keep_one(const AttentionDropout& dropout, int64_t element) {
-  uint64_t index = static_cast<uint64_t>(element);
-  uint32_t word = word_of(random_words(dropout.stream, index / 4), static_cast<int>(index % 4));
-  return word >= dropout.threshold ? dropout.factor : 0.0f;
-}
-
-/// Writes a group's 16 x kRows scores, rounded, to its 16 lines of shared memory.
-template <typename Tile, typename T>
-__device__ inline void put_scores(T* lines, const float (&scores)[1][Tile::kScoreTiles][4]) {
-  int row = static_cast<int>(threadIdx.x % kLanes / 4);
-  int column = static_cast<int>(threadIdx.x % 4) * 2;
+/// Keys after the query get minus infinity, where rows are queries. `distance`: from the lane's
+/// first key to its query.
+template <typename Tile>
+__device__ inline void mask_after_queries(float (&scores)[1][Tile::kStreamTiles][4], int distance) {
 #pragma unroll
-  for (int n = 0; n < Tile::kScoreTiles; ++n) {
+  for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      from_float(scores[0][n][i],
-                 &lines[(row + i / 2 * 8) * Tile::kScoreStride + n * 8 + column + i % 2]);
+      if (n * 8 + i % 2 > distance + i / 2 * 8) scores[0][n][i] = -INFINITY;
     }
   }
-  lanes_sync();
 }
 
 /// Writes a group's 16 lines of results, `valid` of them, `columns` wide, times a factor a row.
@@ -120,34 +114,50 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
                                   const float (&sums)[1][Tiles][4], float upper, float lower) {
   int row = static_cast<int>(threadIdx.x % kLanes / 4);
   int column = static_cast<int>(threadIdx.x % 4) * 2;
+  bool wide = columns >= Tiles * 8 && width % 2 == 0 && all_aligned(out);
 #pragma unroll
-  for (int n = 0; n < Tiles; ++n) {
+  for (int half = 0; half < 2; ++half) {
+    if (row + half * 8 >= valid) continue;
+    T* line = out + (row + half * 8) * width;
+    float factor = half == 0 ? upper : lower;
+    if (wide) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      int r = row + i / 2 * 8;
-      int c = n * 8 + column + i % 2;
-      if (r >= valid || c >= columns) continue;
-      from_float(sums[0][n][i] * (i < 2 ? upper : lower), &out[r * width + c]);
+      for (int n = 0; n < Tiles; ++n) {
+        store_pair(&line[n * 8 + column], sums[0][n][2 * half] * factor,
+                   sums[0][n][2 * half + 1] * factor);
+      }
+      continue;
+    }
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n) {
+      int c = n * 8 + column;
+      if (c < columns) from_float(sums[0][n][2 * half] * factor, &line[c]);
+      if (c + 1 < columns) from_float(sums[0][n][2 * half + 1] * factor, &line[c + 1]);
     }
   }
 }
 
-/// Instantiates KERNEL(T, suffix, padded dim) for all.
-#define STAGECOACH_FOR_ATTENTION(KERNEL) \
-  KERNEL(float, fp32, 64)                \
-  KERNEL(float, fp32, 128)               \
-  KERNEL(float, fp32, 256)               \
-  KERNEL(BF16, bf16, 64)                 \
-  KERNEL(BF16, bf16, 128)                \
-  KERNEL(BF16, bf16, 256)                \
-  KERNEL(F16, fp16, 64)                  \
-  KERNEL(F16, fp16, 128)                 \
-  KERNEL(F16, fp16, 256)
-
+/// Instantiates KERNEL(T, suffix, padded dim, infix of names, whether it may drop) for all. Matrix
+/// units have kernels that never drop, and others.
+#define STAGECOACH_FOR_ATTENTION(KERNEL)        \
+  KERNEL(float, fp32, 64, , true)               \
+  KERNEL(float, fp32, 128, , true)              \
+  KERNEL(float, fp32, 256, , true)              \
+  KERNEL(BF16, bf16, 64, , !kMatrixUnitShapes)  \
+  KERNEL(BF16, bf16, 128, , !kMatrixUnitShapes) \
+  KERNEL(BF16, bf16, 256, , true)               \
+  KERNEL(F16, fp16, 64, , !kMatrixUnitShapes)   \
+  KERNEL(F16, fp16, 128, , !kMatrixUnitShapes)  \
+  KERNEL(F16, fp16, 256, , true)                \
+  STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
 #if defined(__HIP__)
-constexpr bool kIsHip = true;
+#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
 #else
-constexpr bool kIsHip = false;
+#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL) \
+  KERNEL(BF16, bf16, 64, drop_, true)             \
+  KERNEL(BF16, bf16, 128, drop_, true)            \
+  KERNEL(F16, fp16, 64, drop_, true)              \
+  KERNEL(F16, fp16, 128, drop_, true)
 #endif
 
 }  // namespace stagecoach

@@ -2,24 +2,37 @@
 
 namespace stagecoach {
 
-/// Rows of the query and key tiles of the attention kernels: as many as registers and 96 KiB (64
-/// KiB on HIP targets) of shared memory hold. Both the kernels and the host that launches them read
-/// this. `padded_dim` is 64, 128 or 256.
-constexpr int attention_tile_rows(int element_bytes, int padded_dim, bool backward, bool is_hip) {
+/// The kernels of attention, which differ in what they keep.
+enum class AttentionPass { kForward, kKeys, kQueries };
+
+/// Tiles of an attention kernel. Both the kernels and the host that launches them read this.
+struct AttentionShape {
+  int own_rows;       ///< a block's results are for these: queries, in kKeys keys
+  int streamed_rows;  ///< of the tiles that stream past
+
+  constexpr int threads() const { return own_rows * 2; }
+};
+
+/// `padded_dim` is 64, 128 or 256; `matrix_units`: a 16-bit type on an NVIDIA card.
+constexpr AttentionShape attention_shape(int element_bytes, int padded_dim, AttentionPass pass,
+                                         bool matrix_units) {
+  bool backward = pass != AttentionPass::kForward;
+  if (matrix_units) return {64, padded_dim == 256 ? 32 : 64};
   int rows = element_bytes == 2 ? 64 : 32;
   if (padded_dim == 256) rows /= 2;
-  if (!backward) return rows;
-  if (is_hip && padded_dim >= 128 && element_bytes == 2) rows /= 2;
-  if (padded_dim >= 128 && element_bytes == 4) rows = 16;
-  return rows;
+  if (backward && padded_dim >= 128) rows = element_bytes == 2 ? rows / 2 : 16;
+  return {rows, rows};
 }
 
-/// Bytes of shared memory of a block. Tiles of `padded_dim` columns, one of scores, all with lines
-/// padded by 16 bytes; the backward pass has four instead of three and two numbers a query.
-constexpr int attention_shared_bytes(int element_bytes, int padded_dim, int rows, bool backward) {
-  int pad = 16 / element_bytes;
-  int tiles = (backward ? 4 : 3) * rows * (padded_dim + pad) + rows * (rows + pad);
-  return tiles * element_bytes + (backward ? 2 * rows * 4 : 0);
+/// Bytes of shared memory of a block whose streamed tiles have `stages` places. Tiles come in twos:
+/// keys and values, or queries and gradients of the result, which have two numbers a row.
+constexpr int attention_shared_bytes(const AttentionShape& shape, int element_bytes, int padded_dim,
+                                     AttentionPass pass, int stages) {
+  int line = padded_dim * element_bytes;
+  int own = shape.own_rows * line * (pass == AttentionPass::kForward ? 1 : 2);
+  int streamed = stages * shape.streamed_rows * line * 2;
+  if (pass == AttentionPass::kKeys) streamed += stages * shape.streamed_rows * 2 * 4;
+  return own + streamed;
 }
 
 /// Columns of a key and value gradient that one block keeps in registers.

@@ -6,13 +6,16 @@ namespace stagecoach {
 
 // Storage types and packs of elements.
 
+/// A bf16 number as it is stored.
 struct BF16 {
   uint16_t bits;
 };
+/// An fp16 number as it is stored.
 struct F16 {
   uint16_t bits;
 };
 
+/// The bits of a float, and back.
 __device__ inline uint32_t bits_of(float value) {
   union {
     float f;
@@ -22,6 +25,7 @@ __device__ inline uint32_t bits_of(float value) {
   return both.u;
 }
 
+/// The float of these bits.
 __device__ inline float float_of(uint32_t bits) {
   union {
     uint32_t u;
@@ -31,12 +35,15 @@ __device__ inline float float_of(uint32_t bits) {
   return both.f;
 }
 
+/// A stored number as fp32, exactly.
 __device__ inline float to_float(float value) {
   return value;
 }
+/// A stored number as fp32, exactly.
 __device__ inline float to_float(BF16 value) {
   return float_of(static_cast<uint32_t>(value.bits) << 16);
 }
+/// A stored number as fp32, exactly.
 __device__ inline float to_float(F16 value) {
   uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
   // Multiplying by 2^112 moves the exponent and makes subnormals normal; all of it is exact.
@@ -45,6 +52,7 @@ __device__ inline float to_float(F16 value) {
   return float_of(bits | (static_cast<uint32_t>(value.bits & 0x8000u) << 16));
 }
 
+/// Stores `value`, rounded to nearest, ties to even.
 __device__ inline void from_float(float value, float* result) {
   *result = value;
 }
@@ -72,6 +80,7 @@ __device__ inline void from_float(float value, F16* result) {
   result->bits = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
 }
 
+/// `value` as it would be stored.
 template <typename T>
 __device__ inline T rounded(float value) {
   T result;
@@ -79,6 +88,7 @@ __device__ inline T rounded(float value) {
   return result;
 }
 
+/// What one access moves at most.
 struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
@@ -99,6 +109,7 @@ __device__ inline void load_pack(const T* source, float (&values)[Width]) {
   }
 }
 
+/// Writes `Width` numbers at once.
 template <int Width, typename T>
 __device__ inline void store_pack(T* target, const float (&values)[Width]) {
   if constexpr (Width == 1) {
@@ -125,6 +136,7 @@ __device__ inline void write_pack(T* target, float (&values)[Width], bool add_to
   store_pack(target, values);
 }
 
+/// Whether all addresses are multiples of 16.
 template <typename... Pointers>
 __device__ inline bool all_aligned(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) & 15) == 0;
@@ -132,6 +144,7 @@ __device__ inline bool all_aligned(Pointers... pointers) {
 
 constexpr int kPack = 8;
 
+/// A number of elements as a type, for overloads.
 template <int Width>
 struct PackWidth {
   static constexpr int value = Width;

@@ -10,6 +10,7 @@ struct RandomStream {
   uint64_t counter;
 };
 
+/// Four random words, drawn together.
 struct RandomWords {
   uint32_t words[4];
 };
@@ -35,6 +36,7 @@ __device__ inline RandomWords random_words(RandomStream stream, uint64_t block) 
   return RandomWords{{c0, c1, c2, c3}};
 }
 
+/// Word number `place` of a block.
 __device__ inline uint32_t word_of(const RandomWords& block, int index) {
   // No run-time index into an array: it would move to memory.
   uint32_t low = index & 1 ? block.words[1] : block.words[0];

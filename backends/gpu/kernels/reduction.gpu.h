@@ -29,6 +29,7 @@ __device__ inline float block_sum(float value) {
   return total;
 }
 
+/// The largest `value` of the block, in every thread.
 __device__ inline float block_max(float value) {
   __shared__ float groups[kRowGroups];
   value = lanes_max(value);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/gpu/kernels/element.gpu.h"
+#include "backends/gpu/kernels/pairs.gpu.h"
 
 namespace stagecoach {
 
@@ -18,11 +18,13 @@ struct TileOperand {
   const T* data;
   int stride;
 
-  __device__ float at(int i, int k) const {
-    return to_float(DepthFirst ? data[i * stride + k] : data[k * stride + i]);
+  __device__ const T* piece(int i, int k) const {
+    return data + (DepthFirst ? i * stride + k : k * stride + i);
   }
+  __device__ float at(int i, int k) const { return to_float(*piece(i, k)); }
 };
 
+/// Whether products of this type have matrix instructions.
 template <typename T>
 struct HasMatrixUnit {
   static constexpr bool value = false;
@@ -55,6 +57,7 @@ __device__ inline void load_matrices(uint32_t (&parts)[4], const void* row) {
   }
 }
 
+/// c += a * b of one 16 x 8 tile, 16 terms deep.
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     BF16) {
   asm volatile(
@@ -63,6 +66,7 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// c += a * b of one 16 x 8 tile, 16 terms deep.
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     F16) {
   asm volatile(
@@ -72,6 +76,7 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// multiply_tiles by matrix instructions.
 template <typename T, int MTiles, int NTiles, typename A, typename B>
 __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const A& a, const B& b,
                                          int depth, int n_tiles) {
@@ -83,15 +88,15 @@ __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const
     uint32_t a_parts[MTiles][4];
 #pragma unroll
     for (int m = 0; m < MTiles; ++m) {
-      const T* row = A::kDepthFirst ? a.data + (m * 16 + low + line) * a.stride + k + high
-                                    : a.data + (k + high + line) * a.stride + m * 16 + low;
+      const T* row = A::kDepthFirst ? a.piece(m * 16 + low + line, k + high)
+                                    : a.piece(m * 16 + low, k + high + line);
       load_matrices<!A::kDepthFirst>(a_parts[m], row);
     }
 #pragma unroll
     for (int n = 0; n < NTiles; n += 2) {
       if (n >= n_tiles) continue;
-      const T* row = B::kDepthFirst ? b.data + (n * 8 + high + line) * b.stride + k + low
-                                    : b.data + (k + low + line) * b.stride + n * 8 + high;
+      const T* row = B::kDepthFirst ? b.piece(n * 8 + high + line, k + low)
+                                    : b.piece(n * 8 + high, k + low + line);
       uint32_t b_parts[4];
       load_matrices<!B::kDepthFirst>(b_parts, row);
 #pragma unroll
@@ -104,6 +109,7 @@ __device__ inline void multiply_on_units(float (&sums)[MTiles][NTiles][4], const
 }
 #endif
 
+/// multiply_tiles by multiply-adds.
 template <typename T, int MTiles, int NTiles, typename A, typename B>
 __device__ inline void multiply_plain(float (&sums)[MTiles][NTiles][4], const A& a, const B& b,
                                       int depth, int n_tiles) {
