@@ -113,6 +113,7 @@ int FakeGpuDriver::enter_on(FakeGpuFunction function, Card* card) {
   if (int error = enter(function); error != 0) return error;
   if (card == nullptr) return FakeGpuError::kInvalidHandle;
   if (current_card() != card || card->retained == 0) return FakeGpuError::kInvalidContext;
+  if (card->sticky_error != 0) wait_until_still(*card);
   return card->sticky_error;
 }
 

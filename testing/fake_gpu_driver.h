@@ -72,9 +72,13 @@ class FakeGpuDriver {
   /// Runs one entry; returns the driver error it ended with. Called and returns locked.
   int run(Lock& lock, fake_gpu::Stream& stream, fake_gpu::Entry& entry);
   int run_copy(Lock& lock, fake_gpu::Card& card, const fake_gpu::Entry& entry);
-  int run_kernel(Lock& lock, const fake_gpu::Entry& entry);
+  int run_kernel(Lock& lock, fake_gpu::Card& card, const fake_gpu::Entry& entry);
   int fill(const fake_gpu::Entry& entry);
+  /// The context of `card` is broken. By the time that anyone is told, nothing of it touches memory
+  /// any more, as with a card whose channels have been torn down.
   void break_card(fake_gpu::Card& card, int error);
+  /// Waits, with the lock held and let go meanwhile, until nothing on the card touches memory.
+  void wait_until_still(fake_gpu::Card& card);
   void reap_streams();
   bool is_allocated_locked(GpuAddress address, size_t size) const;
 

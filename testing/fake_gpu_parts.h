@@ -29,6 +29,7 @@ struct Card {
   int ordinal = 0;
   int retained = 0;
   int sticky_error = 0;  ///< what every call in this context returns from now on
+  int touching = 0;      ///< copies and kernels that are touching memory
   ByteCount used_bytes = 0;
   /// A copy engine a direction: of the copies that are ready, the one issued first goes first.
   struct Engine {

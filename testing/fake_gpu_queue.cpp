@@ -117,7 +117,8 @@ int FakeGpuDriver::synchronize_event(Lock& lock, GpuEventHandle handle) {
   Card* card = event == nullptr ? nullptr : event->card;
   if (int error = enter_on(FakeGpuFunction::synchronize_event, card); error != 0) return error;
   changed_.wait(lock, [&] {
-    return card->sticky_error != 0 || event->latest == nullptr || event->latest->done;
+    bool is_broken = card->sticky_error != 0 && card->touching == 0;
+    return is_broken || event->latest == nullptr || event->latest->done;
   });
   return card->sticky_error;
 }
@@ -125,6 +126,13 @@ int FakeGpuDriver::synchronize_event(Lock& lock, GpuEventHandle handle) {
 void FakeGpuDriver::break_card(Card& card, int error) {
   if (card.sticky_error == 0) card.sticky_error = error;
   changed_.notify_all();
+  wait_until_still(card);
+}
+
+void FakeGpuDriver::wait_until_still(Card& card) {
+  Lock lock(mutex_, std::adopt_lock);
+  changed_.wait(lock, [&card] { return card.touching == 0; });
+  lock.release();
 }
 
 void FakeGpuDriver::serve(const std::shared_ptr<Stream>& stream) {
@@ -160,7 +168,7 @@ int FakeGpuDriver::run(Lock& lock, Stream& stream, Entry& entry) {
     case Entry::Kind::kFill:
       return fill(entry);
     case Entry::Kind::kLaunch:
-      return run_kernel(lock, entry);
+      return run_kernel(lock, *stream.card, entry);
     case Entry::Kind::kRecord:
       return 0;
     case Entry::Kind::kWait:
@@ -172,11 +180,14 @@ int FakeGpuDriver::run(Lock& lock, Stream& stream, Entry& entry) {
   return FakeGpuError::kInvalidValue;
 }
 
-int FakeGpuDriver::run_kernel(Lock& lock, const Entry& entry) {
+int FakeGpuDriver::run_kernel(Lock& lock, Card& card, const Entry& entry) {
   if (int error = kernel_error_.exchange(0); error != 0) return error;
+  ++card.touching;
   lock.unlock();
   int error = entry.kernel->function(entry.kernel->user, entry.arguments.data());
   lock.lock();
+  --card.touching;
+  changed_.notify_all();
   return error;
 }
 
@@ -206,6 +217,7 @@ int FakeGpuDriver::run_copy(Lock& lock, Card& card, const Entry& entry) {
   if (entry.is_peer && options_.peer_copies == FakePeerCopies::kHang) {
     changed_.wait(lock, [&] { return hangs_released_; });
   }
+  ++card.touching;
   lock.unlock();
   int64_t end_ns = RealClock::instance().now_ns() + options_.latency_ns;
   if (options_.copy_bytes_per_s > 0) {
@@ -218,6 +230,7 @@ int FakeGpuDriver::run_copy(Lock& lock, Card& card, const Entry& entry) {
   }
   sleep_until_ns(end_ns);
   lock.lock();
+  --card.touching;
   engine.busy = false;
   changed_.notify_all();
   return 0;

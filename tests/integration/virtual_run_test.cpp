@@ -236,7 +236,9 @@ TEST(VirtualRun, ADeadlockIsReported) {
   request.max_stage_layers = 1;
   Plan plan = make_roundpipe_plan(plan_run(*network, request)->training_stages, 2, 4, 1, 0,
                                   Dispatch::kRotation);
-  std::reverse(plan.device_actions[1].begin(), plan.device_actions[1].end());
+  // The second device would begin with its last stages, which wait for its first.
+  std::stable_sort(plan.device_actions[1].begin(), plan.device_actions[1].end(),
+                   [](const Action& a, const Action& b) { return a.stage > b.stage; });
   VirtualFixture fixture(free_links(2, 1e9));
   auto reports = fixture.run(*network, shape, plan);
   EXPECT_EQ(reports.status().code(), StatusCode::kInternal);
