@@ -136,7 +136,15 @@ Result<std::string> read_file(const std::string& path) {
   }
 }
 
-Status write_file_atomically(const std::string& path, std::string_view content) {
+Status write_file_atomically(const std::string& named, std::string_view content) {
+  // A link stays, and what it leads to is replaced; a device or pipe is no file to replace.
+  std::error_code ignored;
+  std::filesystem::path resolved = std::filesystem::canonical(named, ignored);
+  const std::string path = ignored ? named : resolved.string();
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return not_a_file(named, info.st_mode);
+  }
   std::string temporary = temporary_name(path);
   auto write_temporary = [&]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(temporary));

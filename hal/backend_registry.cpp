@@ -73,10 +73,15 @@ Result<std::vector<std::unique_ptr<Device>>> BackendRegistry::open_devices(
   std::map<std::string, int> opened;
   for (DeviceSpec& spec : specs) {
     Backend& backend = *find(spec.backend);
-    STAGECOACH_RETURN_IF_ERROR(backend.availability());
     spec.first_index = opened[spec.backend];
     spec.is_deterministic = options.is_deterministic;
-    STAGECOACH_ASSIGN_OR_RETURN(auto part, backend.open(spec));
+    Result<std::vector<std::unique_ptr<Device>>> opening = backend.open(spec);
+    if (opening.status().code() == StatusCode::kUnavailable &&
+        opening.status().message().find(spec.text) == std::string::npos) {
+      // One of several devices: which.
+      return opening.status().with_context(fmt::format("device '{}'", spec.text));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(auto part, std::move(opening));
     opened[spec.backend] += static_cast<int>(part.size());
     for (auto& device : part) devices.push_back(std::move(device));
   }

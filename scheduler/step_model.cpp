@@ -391,10 +391,12 @@ StepPrediction StepSimulation::run() {
   double devices = setup_.device_count();
   double compute = busy_ns_[static_cast<int>(StepLane::kCompute)] / counted;
   double window = isolated ? prediction_.makespan_ns : prediction_.step_ns;
-  prediction_.bubble = 1 - compute / (devices * window);
+  // Sums of many times may exceed their whole by a rounding.
+  prediction_.bubble = std::max(0.0, 1 - compute / (devices * window));
   for (int lane = 0; lane < kStepLanes; ++lane) {
     double of = lane == static_cast<int>(StepLane::kHostUpdate) ? 1 : devices;
-    prediction_.busy_fraction[lane] = busy_ns_[lane] / counted / (of * prediction_.step_ns);
+    prediction_.busy_fraction[lane] =
+        std::min(1.0, busy_ns_[lane] / counted / (of * prediction_.step_ns));
   }
   for (double& compute_ns : prediction_.compute_ns) compute_ns /= counted;
   return std::move(prediction_);

@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
 #include <optional>
+#include <type_traits>
 
 #include "core/json.h"
 #include "core/log.h"
@@ -159,7 +161,9 @@ struct StoreText {
   std::string parse(T* target, const char* expected) const {
     const char* end = text.data() + text.size();
     auto [next, error] = std::from_chars(text.data(), end, *target);
-    return error == std::errc() && next == end ? "" : expected;
+    bool is_number = error == std::errc() && next == end;
+    if constexpr (std::is_floating_point_v<T>) is_number = is_number && std::isfinite(*target);
+    return is_number ? "" : expected;
   }
 };
 
@@ -312,7 +316,10 @@ int dispatch(const std::vector<Command>& commands, const std::vector<MissingComm
     return *code;
   }
   Result<Settings> settings = read_settings();
-  if (!settings.is_ok()) return refuse("stagecoach", settings.status().message(), kExitUsage);
+  if (!settings.is_ok()) {
+    return refuse_also_as_json(asks_for_json(arguments), "stagecoach", settings.status().message(),
+                               kExitUsage);
+  }
   set_log_level(settings->log_level);
   CommandContext context{backends};
   if (arguments.front() == "--json") {

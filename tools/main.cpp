@@ -4,6 +4,7 @@
 
 #include "backends/register_backends.h"
 #include "tools/command.h"
+#include "tools/exit_code.h"
 
 namespace {
 
@@ -17,6 +18,11 @@ void open_standard_streams() {
   if (descriptor >= 0) ::close(descriptor);
 }
 
+/// Commands that hold something to put in order first, as training does, take over these signals.
+extern "C" void end_interrupted(int) {
+  ::_exit(stagecoach::kExitInterrupted);
+}
+
 }  // namespace
 
 int main(int argument_count, char** arguments) {
@@ -24,6 +30,8 @@ int main(int argument_count, char** arguments) {
   open_standard_streams();
   // A file size limit is an error of the write that meets it, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGINT, end_interrupted);
+  std::signal(SIGTERM, end_interrupted);
   std::vector<Command> commands;
   commands.push_back(make_devices_command());
   commands.push_back(make_train_command());

@@ -1,8 +1,10 @@
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/file.h"
 #include "scheduler/plan_csv.h"
@@ -141,7 +143,10 @@ Result<ScheduleRun> run_file(const SimulateOptions& options) {
   conditions.freed_at_input = freed_at_input(options);
   Result<const Schedule*> known = find_schedule(plan.schedule);
   if (known.is_ok()) conditions.notation = (*known)->notation;
-  conditions.chunks = stages_per_device(plan);
+  // The times of other streamed schedules are those of a slot.
+  bool has_chunks =
+      plan.residence == Residence::kBound || (known.is_ok() && (*known)->chunks != nullptr);
+  if (has_chunks) conditions.chunks = stages_per_device(plan);
   return run_plan(std::move(plan), conditions);
 }
 
@@ -157,7 +162,35 @@ Status write_files(const SimulateOptions& options, const ScheduleRun& run) {
   return options.plot.empty() ? Status::ok() : write_plot(options.plot, run);
 }
 
+/// Refuses a file of option `name` in a folder that does not exist.
+Status check_parent_folder(const char* name, const std::string& file) {
+  if (file.empty()) return Status::ok();
+  std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  std::error_code ignored;
+  if (parent.empty() || std::filesystem::is_directory(parent, ignored)) return Status::ok();
+  return invalid_argument(fmt::format("{} is '{}', but there is no folder '{}'; make it first",
+                                      name, file, parent.string()));
+}
+
+/// What can be known of the files before anything is written.
+Status check_files(const SimulateOptions& options) {
+  if (!options.plot.empty()) STAGECOACH_RETURN_IF_ERROR(check_plot_path(options.plot));
+  const std::string order = options.schedule.empty() ? "" : options.csv;
+  const std::vector<std::pair<const char*, std::string>> files = {
+      {"--csv", order}, {"--trace", options.trace}, {"--plot", options.plot}};
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (size_t j = i + 1; j < files.size(); ++j) {
+      if (files[i].second.empty() || files[i].second != files[j].second) continue;
+      return invalid_argument(fmt::format("{} and {} both name '{}'; give each its own file",
+                                          files[i].first, files[j].first, files[i].second));
+    }
+    STAGECOACH_RETURN_IF_ERROR(check_parent_folder(files[i].first, files[i].second));
+  }
+  return Status::ok();
+}
+
 Result<int> simulate_one(const SimulateOptions& options, const CommandContext& context) {
+  STAGECOACH_RETURN_IF_ERROR(check_files(options));
   ScheduleRun run;
   if (options.schedule.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(run, run_file(options));

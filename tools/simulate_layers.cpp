@@ -173,7 +173,7 @@ Result<Outcome> run_bound(const Schedule& schedule, const LayerSimulation& simul
   int iterations = parameters.iterations.value_or(1);
   double step_ns = steady_step_ns(run, iterations);
   double work_ns = static_cast<double>(run.measures.work_ns) / iterations;
-  double bubble = 1 - work_ns / (parameters.stages * step_ns);
+  double bubble = std::max(0.0, 1 - work_ns / (parameters.stages * step_ns));
   Outcome outcome;
   add_common(simulation, times, bubble, step_ns, "compute", outcome);
   outcome.json["lanes"]["compute"]["busy_fraction"] = 1 - bubble;

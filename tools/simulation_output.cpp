@@ -180,7 +180,6 @@ Status write_simulation_trace(const std::string& path, const ScheduleRun& run) {
 }
 
 int stages_per_device(const Plan& plan) {
-  if (plan.residence != Residence::kBound) return 1;
   std::vector<int> numbers = stage_numbers(plan);
   std::set<int> distinct(numbers.begin(), numbers.end());
   return std::max(1, static_cast<int>(distinct.size()) / std::max(1, plan.device_count()));

@@ -28,7 +28,7 @@ std::string rows_to_text(const std::vector<ComparedRun>& rows);
 /// Writes the timeline as a Perfetto trace; one unit of time is shown as 1 ms.
 Status write_simulation_trace(const std::string& path, const ScheduleRun& run);
 
-/// Model stages that a device of a bound plan holds; 1 where stages are streamed.
+/// Model stages a device runs on average, at least 1.
 int stages_per_device(const Plan& plan);
 
 }  // namespace stagecoach

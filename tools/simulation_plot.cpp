@@ -155,11 +155,14 @@ Result<std::string> plot_svg(const ScheduleRun& run) {
       kMaxPlotSlots, slots));
 }
 
+Status check_plot_path(const std::string& path) {
+  if (path.ends_with(".html") || path.ends_with(".svg")) return Status::ok();
+  return invalid_argument(fmt::format("--plot is '{}'; it must end in .svg or .html", path));
+}
+
 Status write_plot(const std::string& path, const ScheduleRun& run) {
+  STAGECOACH_RETURN_IF_ERROR(check_plot_path(path));
   bool page = path.ends_with(".html");
-  if (!page && !path.ends_with(".svg")) {
-    return invalid_argument(fmt::format("--plot is '{}'; it must end in .svg or .html", path));
-  }
   STAGECOACH_ASSIGN_OR_RETURN(std::string svg, plot_svg(run));
   if (!page) return write_file_atomically(path, svg);
   std::string text = run_to_text(run);

@@ -18,4 +18,7 @@ Result<std::string> plot_svg(const ScheduleRun& run);
 /// Writes the plot to `path`: .svg alone, .html as a page with the measures.
 Status write_plot(const std::string& path, const ScheduleRun& run);
 
+/// Refuses a name that write_plot would refuse.
+Status check_plot_path(const std::string& path);
+
 }  // namespace stagecoach

@@ -48,6 +48,9 @@ class GpuBackend final : public Backend {
   }
 
   Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override {
+    // What is wrong with the string is wrong on every machine.
+    Status readable = parse_gpu_options(spec, 1).status();
+    if (readable.code() == StatusCode::kInvalidArgument) return readable;
     STAGECOACH_RETURN_IF_ERROR(availability());
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<GpuDeviceRequest> requests,
                                 parse_gpu_options(spec, card_count_));

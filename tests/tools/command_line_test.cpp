@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "tests/core/temporary_folder.h"
@@ -122,6 +124,8 @@ TEST(CommandLine, BadEnvironmentIsRefusedByName) {
   CommandResult result = run_command({"devices"}, ".", {{"STAGECOACH_THREADS", "many"}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.errors, HasSubstr("STAGECOACH_THREADS is 'many'"));
+  CommandResult json = run_command({"devices", "--json"}, ".", {{"STAGECOACH_THREADS", "many"}});
+  EXPECT_TRUE(Json::parse(json.output).is_ok()) << json.output;
   EXPECT_THAT(run_command({"--help-environment"}).output, HasSubstr("STAGECOACH_THREADS"));
 }
 
@@ -144,6 +148,34 @@ TEST(Devices, ListsWhatIsThereAndWhyOthersAreAbsent) {
   EXPECT_THAT(json->find("absent")->items()[0].find("reason")->as_string(), HasSubstr(kNoCuda));
   EXPECT_THAT(json->find("absent")->items()[1].find("reason")->as_string(), HasSubstr(kNoHip));
   EXPECT_THAT(run_command({"devices"}, ".", no_cards()).output, HasSubstr("cuda      absent"));
+}
+
+// What is wrong with a device string is wrong on every machine; what is absent is named.
+TEST(Devices, BadCardStringsAreRefusedWithoutACard) {
+#if STAGECOACH_CUDA
+  for (const char* spec : {"cuda:0x", "cuda:x", "cuda:-1", "cuda:0x99", "cuda:0[libraries=maybe]",
+                           "cuda:0[memry=3]", "cuda:0[memory=0]"}) {
+    CommandResult result = run_command({"devices", "--devices", spec}, ".", no_cards());
+    EXPECT_EQ(result.exit_code, 1) << spec << ": " << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(spec));
+  }
+  CommandResult absent = run_command({"devices", "--devices", "cpu:1,cuda:3"}, ".", no_cards());
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.errors, HasSubstr("device 'cuda:3'"));
+#endif
+}
+
+TEST(CommandLine, ASignalEndsAnyCommandWithTheContractsCode) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    RunningCommand command(
+        {"simulate", "--schedule", "paci", "--stages", "8", "--microbatches", "300000", "--json"},
+        ".");
+    usleep(300'000);
+    command.send(signal);
+    CommandResult result = command.wait();
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_EQ(result.signal, 0);
+  }
 }
 
 TEST(Devices, SaysHowCopiesBetweenDevicesGo) {

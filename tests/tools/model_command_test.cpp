@@ -86,7 +86,7 @@ TEST_F(ModelCommand, GenerateRefusesBadOptions) {
   };
   EXPECT_THAT(refusal({"--tokens", "0"}), HasSubstr("--tokens is 0; it must be 1 to"));
   EXPECT_THAT(refusal({"--temperature", "-1"}), HasSubstr("--temperature is -1"));
-  EXPECT_THAT(refusal({"--temperature", "nan"}), HasSubstr("--temperature is nan"));
+  EXPECT_THAT(refusal({"--temperature", "nan"}), HasSubstr("--temperature is 'nan'"));
   EXPECT_THAT(refusal({"--top-p", "0"}), HasSubstr("--top-p is 0"));
   EXPECT_THAT(refusal({"--top-p", "1.5"}), HasSubstr("--top-p is 1.5"));
   EXPECT_THAT(refusal({"--seed", "-3"}), HasSubstr("--seed is -3"));

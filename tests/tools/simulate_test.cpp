@@ -1,7 +1,9 @@
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <sys/stat.h>
 
 #include "core/file.h"
 #include "tests/core/temporary_folder.h"
@@ -189,7 +191,7 @@ TEST(Simulate, BadRequestsAreRefusedByName) {
                  "--microbatches is 99999");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --f 0", "--f is 0; a time must be");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --b -1", "--i is -0.5");
-  expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --f inf", "--f is inf");
+  expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --f inf", "--f is 'inf'");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --b 2 --i 1",
                  "give --b, or --i and --w");
   expect_refusal("--schedule 1f1b --stages 2 --microbatches 2 --i 1", "--i and --w go together");
@@ -205,6 +207,51 @@ TEST(Simulate, BadRequestsAreRefusedByName) {
                  "at most 20000 actions; this run has 80000");
   expect_refusal("--layer-times a.json", "--layer-times goes with --schedule");
   expect_refusal("--compare 1f1b --stages 2 --microbatches 2 --plot a.svg", "writes no files");
+}
+
+// What is read back is what was written, chunks of streamed stages too.
+TEST(Simulate, EveryOrderComesBackWithItsTimes) {
+  TemporaryFolder folder;
+  for (const char* name : {"mobius", "looped-bfs", "zb-v", "gpipe", "roundpipe"}) {
+    Json written =
+        simulate(std::string("--stages 4 --microbatches 8 --csv order.csv --schedule ") + name,
+                 folder.path());
+    Json read = simulate("--csv order.csv", folder.path());
+    EXPECT_EQ(read.find("makespan")->as_number(), written.find("makespan")->as_number()) << name;
+  }
+}
+
+TEST(Simulate, RefusesFilesBeforeItWritesAny) {
+  TemporaryFolder folder;
+  const std::string start = "--schedule 1f1b --stages 2 --microbatches 2 ";
+  for (const char* files : {"--csv a.csv --plot a.png", "--csv a.csv --plot none/a.svg",
+                            "--csv a.csv --trace a.csv", "--csv a.csv --trace none/t.json"}) {
+    CommandResult result = run_command(words(start + files), folder.path());
+    EXPECT_EQ(result.exit_code, 1) << files;
+    EXPECT_FALSE(std::filesystem::exists(folder.path() + "/a.csv")) << files;
+  }
+  // A device or pipe is no file to replace.
+  ASSERT_EQ(::mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
+  CommandResult pipe = run_command(words(start + "--trace pipe"), folder.path());
+  EXPECT_EQ(pipe.exit_code, 1);
+  EXPECT_THAT(pipe.errors, HasSubstr("device or pipe"));
+  EXPECT_TRUE(std::filesystem::is_fifo(folder.path() + "/pipe"));
+  // A link stays one.
+  std::ofstream(folder.path() + "/real.json") << "old";
+  std::filesystem::create_symlink("real.json", folder.path() + "/link.json");
+  CommandResult linked = run_command(words(start + "--trace link.json"), folder.path());
+  EXPECT_EQ(linked.exit_code, 0) << linked.errors;
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path() + "/link.json"));
+  EXPECT_NE(*read_file(folder.path() + "/real.json"), "old");
+}
+
+TEST(Simulate, NumbersThatAreNoneAreRefused) {
+  for (const char* value : {"nan", "inf", "infinity"}) {
+    CommandResult result =
+        run_command(words(std::string("--schedule 1f1b --stages 2 --microbatches 2 --f ") + value));
+    EXPECT_EQ(result.exit_code, 1) << value;
+    EXPECT_THAT(result.errors, HasSubstr(std::string("--f is '") + value + "'"));
+  }
 }
 
 }  // namespace
