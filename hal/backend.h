@@ -24,6 +24,8 @@ class Backend {
   virtual std::vector<DeviceInfo> list_devices() = 0;
   /// Architectures of cards that this program holds code for; empty where code fits any device.
   virtual std::vector<std::string> code_targets() const { return {}; }
+  /// Refuses what is wrong with `spec` on every machine, before availability is asked for.
+  virtual Status check(const DeviceSpec&) const { return Status::ok(); }
   /// Opens the devices that `spec` (of this backend) asks for, in order. Bad options are invalid
   /// arguments; an absent device is unavailable, with the reason.
   virtual Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) = 0;

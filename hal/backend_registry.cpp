@@ -73,15 +73,13 @@ Result<std::vector<std::unique_ptr<Device>>> BackendRegistry::open_devices(
   std::map<std::string, int> opened;
   for (DeviceSpec& spec : specs) {
     Backend& backend = *find(spec.backend);
+    STAGECOACH_RETURN_IF_ERROR(backend.check(spec));
+    Status available = backend.availability();
+    // One of several devices: which.
+    if (!available.is_ok()) return available.with_context(fmt::format("device '{}'", spec.text));
     spec.first_index = opened[spec.backend];
     spec.is_deterministic = options.is_deterministic;
-    Result<std::vector<std::unique_ptr<Device>>> opening = backend.open(spec);
-    if (opening.status().code() == StatusCode::kUnavailable &&
-        opening.status().message().find(spec.text) == std::string::npos) {
-      // One of several devices: which.
-      return opening.status().with_context(fmt::format("device '{}'", spec.text));
-    }
-    STAGECOACH_ASSIGN_OR_RETURN(auto part, std::move(opening));
+    STAGECOACH_ASSIGN_OR_RETURN(auto part, backend.open(spec));
     opened[spec.backend] += static_cast<int>(part.size());
     for (auto& device : part) devices.push_back(std::move(device));
   }

@@ -18,6 +18,7 @@ class DecoratedBackend final : public Backend {
   DecoratedBackend(std::unique_ptr<Backend> inner, std::shared_ptr<Interceptor> interceptor);
 
   std::string_view name() const override { return inner_->name(); }
+  Status check(const DeviceSpec& spec) const override { return inner_->check(spec); }
   Status availability() override { return inner_->availability(); }
   std::vector<DeviceInfo> list_devices() override { return inner_->list_devices(); }
   Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override;

@@ -10,9 +10,9 @@ Json stages_to_json(const std::vector<Stage>& stages) {
   json["backward"] = Json::array();
   for (const Stage& stage : stages) {
     Json range(Json::Array{stage.first_layer, stage.last_layer});
-    if (stage.kind == ActionKind::kForward) json["forward"].push_back(std::move(range));
-    if (stage.kind == ActionKind::kBackward) json["backward"].push_back(std::move(range));
-    if (stage.kind == ActionKind::kForwardBackward) json["fused"] = std::move(range);
+    if (stage.kind == ActionKind::kForward) json["forward"].push_back(range);
+    if (stage.kind == ActionKind::kBackward) json["backward"].push_back(range);
+    if (stage.kind == ActionKind::kForwardBackward) json["fused"] = range;
   }
   return json;
 }

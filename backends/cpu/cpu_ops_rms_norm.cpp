@@ -46,9 +46,9 @@ struct Heads {
 
 /// Both weights of QK-norm as fp32, by head.
 struct HeadWeights {
-  HeadWeights(const OpCall& call, int first_input, ScratchFrame& frame) {
-    for (int i = 0; i < 2; ++i) {
-      const TensorView& tensor = call.inputs[static_cast<size_t>(first_input + i)];
+  HeadWeights(const OpCall& call, size_t first_input, ScratchFrame& frame) {
+    for (size_t i = 0; i < 2; ++i) {
+      const TensorView& tensor = call.inputs[first_input + i];
       weights[i] = read_floats(tensor, 0, call.head_dim, frame.floats(call.head_dim));
     }
   }

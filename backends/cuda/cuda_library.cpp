@@ -75,8 +75,8 @@ class CudaLibrary final : public GpuLibrary {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
       auto opened = CublasLt::open(functions.value(), options);
+      status = opened.status();
       if (opened.is_ok()) products_ = std::move(opened).value();
-      status = products_ != nullptr ? Status::ok() : opened.status();
     }
     if (products_ == nullptr) {
       products_text_ = missing("cuBLASLt", "products", status);
@@ -90,8 +90,8 @@ class CudaLibrary final : public GpuLibrary {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
       auto opened = CudnnAttention::open(functions.value(), is_deterministic_, most_scratch);
+      status = opened.status();
       if (opened.is_ok()) attention_ = std::move(opened).value();
-      status = attention_ != nullptr ? Status::ok() : opened.status();
     }
     if (attention_ == nullptr) {
       attention_text_ = missing("cuDNN", "attention", status);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <ranges>
 
 namespace stagecoach {
 
@@ -23,8 +22,9 @@ Status cudnn_failure(const CudnnFunctions& functions, int status, std::string_vi
 }
 
 CudnnGraph::~CudnnGraph() {
-  for (void* descriptor : std::views::reverse(descriptors_)) {
-    static_cast<void>(f_.cudnnBackendDestroyDescriptor(descriptor));
+  // The last made first. (clang 14 does not take libstdc++ 12's views.)
+  for (auto descriptor = descriptors_.rbegin(); descriptor != descriptors_.rend(); ++descriptor) {
+    static_cast<void>(f_.cudnnBackendDestroyDescriptor(*descriptor));
   }
 }
 

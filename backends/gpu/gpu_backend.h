@@ -47,10 +47,13 @@ class GpuBackend final : public Backend {
     return infos;
   }
 
-  Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override {
-    // What is wrong with the string is wrong on every machine.
+  Status check(const DeviceSpec& spec) const override {
+    // However many cards there are.
     Status readable = parse_gpu_options(spec, 1).status();
-    if (readable.code() == StatusCode::kInvalidArgument) return readable;
+    return readable.code() == StatusCode::kInvalidArgument ? readable : Status::ok();
+  }
+
+  Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override {
     STAGECOACH_RETURN_IF_ERROR(availability());
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<GpuDeviceRequest> requests,
                                 parse_gpu_options(spec, card_count_));

@@ -106,7 +106,7 @@ void GpuStreamCell::add_waiter(GpuMarkRef mark, std::shared_ptr<GpuStreamCell> w
   {
     std::lock_guard lock(mutex_);
     already = failure_;
-    if (already.is_ok() && !closed_) waiters_.push_back({std::move(mark), std::move(waiter)});
+    if (already.is_ok() && !closed_) waiters_.push_back({std::move(mark), waiter});
   }
   if (!already.is_ok()) waiter->fail(already);
 }

@@ -115,8 +115,8 @@ class HipLibrary final : public GpuLibrary {
     Status status = functions.is_ok() ? Status::ok() : functions.status();
     if (status.is_ok()) {
       auto opened = Rocblas::open(functions.value(), request.fp16_accumulate);
+      status = opened.status();
       if (opened.is_ok()) products_ = std::move(opened).value();
-      status = products_ != nullptr ? Status::ok() : opened.status();
     }
     if (products_ == nullptr) {
       log_warning(

@@ -54,7 +54,8 @@ Schedule dualpipe_schedule() {
     if (!equal || p.iterations.value_or(1) != 1) return std::nullopt;
     // (N/2 - 1) (FB + B - 3W), FB being an overlapped pair.
     double turn = static_cast<double>(t.forward_ns + 2 * t.backward_ns - 3 * t.weight_ns);
-    return idle_share(p, t, (p.stages / 2 - 1) * turn, BubbleDefinition::kSpan);
+    int turns = p.stages / 2 - 1;
+    return idle_share(p, t, turns * turn, BubbleDefinition::kSpan);
   };
   return schedule;
 }
