@@ -1,22 +1,13 @@
 #include "hal/ops.h"
 
-#include <algorithm>
-
 #include "hal/device.h"
+#include "hal/make_op_call.h"
 
 namespace stagecoach {
 
 namespace {
 
-OpCall make_call(OpKind kind, const Label& label, std::initializer_list<TensorView> outputs,
-                 std::initializer_list<TensorView> inputs) {
-  OpCall call;
-  call.kind = kind;
-  call.label = label;
-  std::copy(outputs.begin(), outputs.end(), call.outputs.begin());
-  std::copy(inputs.begin(), inputs.end(), call.inputs.begin());
-  return call;
-}
+using internal::make_op_call;
 
 /// The numbers both directions of attention share.
 template <typename Request>
@@ -47,24 +38,24 @@ Result<Timepoint> Ops::run(Stream& stream, const OpCall& call) {
 }
 
 Result<Timepoint> Ops::embedding_forward(Stream& stream, const EmbeddingForward& request) {
-  OpCall call = make_call(OpKind::kEmbeddingForward, request.label, {request.out},
-                          {request.ids, request.table, request.positions});
+  OpCall call = make_op_call(OpKind::kEmbeddingForward, request.label, {request.out},
+                             {request.ids, request.table, request.positions});
   call.sequence = request.sequence;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::embedding_backward(Stream& stream, const EmbeddingBackward& request) {
   OpCall call =
-      make_call(OpKind::kEmbeddingBackward, request.label,
-                {request.table_grad, request.positions_grad}, {request.out_grad, request.ids});
+      make_op_call(OpKind::kEmbeddingBackward, request.label,
+                   {request.table_grad, request.positions_grad}, {request.out_grad, request.ids});
   call.sequence = request.sequence;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::layer_norm_forward(Stream& stream, const LayerNormForward& request) {
-  OpCall call =
-      make_call(OpKind::kLayerNormForward, request.label, {request.out, request.mean, request.rstd},
-                {request.in, request.weight, request.bias});
+  OpCall call = make_op_call(OpKind::kLayerNormForward, request.label,
+                             {request.out, request.mean, request.rstd},
+                             {request.in, request.weight, request.bias});
   call.epsilon = request.epsilon;
   return run(stream, call);
 }
@@ -72,22 +63,22 @@ Result<Timepoint> Ops::layer_norm_forward(Stream& stream, const LayerNormForward
 Result<Timepoint> Ops::layer_norm_backward_input(Stream& stream,
                                                  const LayerNormBackwardInput& request) {
   OpCall call =
-      make_call(OpKind::kLayerNormBackwardInput, request.label, {request.in_grad},
-                {request.out_grad, request.in, request.weight, request.mean, request.rstd});
+      make_op_call(OpKind::kLayerNormBackwardInput, request.label, {request.in_grad},
+                   {request.out_grad, request.in, request.weight, request.mean, request.rstd});
   call.accumulate = request.accumulate;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::layer_norm_backward_weight(Stream& stream,
                                                   const LayerNormBackwardWeight& request) {
-  return run(stream, make_call(OpKind::kLayerNormBackwardWeight, request.label,
-                               {request.weight_grad, request.bias_grad},
-                               {request.out_grad, request.in, request.mean, request.rstd}));
+  return run(stream, make_op_call(OpKind::kLayerNormBackwardWeight, request.label,
+                                  {request.weight_grad, request.bias_grad},
+                                  {request.out_grad, request.in, request.mean, request.rstd}));
 }
 
 Result<Timepoint> Ops::matmul(Stream& stream, const Matmul& request) {
-  OpCall call = make_call(OpKind::kMatmul, request.label, {request.out},
-                          {request.a, request.b, request.bias});
+  OpCall call = make_op_call(OpKind::kMatmul, request.label, {request.out},
+                             {request.a, request.b, request.bias});
   call.transpose_a = request.transpose_a;
   call.transpose_b = request.transpose_b;
   call.accumulate = request.accumulate;
@@ -95,47 +86,50 @@ Result<Timepoint> Ops::matmul(Stream& stream, const Matmul& request) {
 }
 
 Result<Timepoint> Ops::column_sum(Stream& stream, const ColumnSum& request) {
-  return run(stream, make_call(OpKind::kColumnSum, request.label, {request.out}, {request.in}));
+  return run(stream, make_op_call(OpKind::kColumnSum, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::gelu_forward(Stream& stream, const GeluForward& request) {
-  return run(stream, make_call(OpKind::kGeluForward, request.label, {request.out}, {request.in}));
+  return run(stream,
+             make_op_call(OpKind::kGeluForward, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::gelu_backward(Stream& stream, const GeluBackward& request) {
-  OpCall call = make_call(OpKind::kGeluBackward, request.label, {request.in_grad},
-                          {request.out_grad, request.in});
+  OpCall call = make_op_call(OpKind::kGeluBackward, request.label, {request.in_grad},
+                             {request.out_grad, request.in});
   call.accumulate = request.accumulate;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::attention_forward(Stream& stream, const AttentionForward& request) {
-  OpCall call = make_call(OpKind::kAttentionForward, request.label, {request.out, request.lse},
-                          {request.qkv});
+  OpCall call = make_op_call(OpKind::kAttentionForward, request.label, {request.out, request.lse},
+                             {request.qkv});
   set_attention(call, request);
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::attention_backward(Stream& stream, const AttentionBackward& request) {
-  OpCall call = make_call(OpKind::kAttentionBackward, request.label, {request.qkv_grad},
-                          {request.out_grad, request.qkv, request.out, request.lse});
+  OpCall call = make_op_call(OpKind::kAttentionBackward, request.label, {request.qkv_grad},
+                             {request.out_grad, request.qkv, request.out, request.lse});
   set_attention(call, request);
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::add(Stream& stream, const Add& request) {
-  return run(stream, make_call(OpKind::kAdd, request.label, {request.out}, {request.a, request.b}));
+  return run(stream,
+             make_op_call(OpKind::kAdd, request.label, {request.out}, {request.a, request.b}));
 }
 
 Result<Timepoint> Ops::multiply(Stream& stream, const Multiply& request) {
-  OpCall call = make_call(OpKind::kMultiply, request.label, {request.out}, {request.a, request.b});
+  OpCall call =
+      make_op_call(OpKind::kMultiply, request.label, {request.out}, {request.a, request.b});
   call.accumulate = request.accumulate;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::dropout(Stream& stream, const Dropout& request) {
   OpCall call =
-      make_call(OpKind::kDropout, request.label, {request.out}, {request.in, request.residual});
+      make_op_call(OpKind::kDropout, request.label, {request.out}, {request.in, request.residual});
   call.drop_probability = request.drop_probability;
   call.key = request.key;
   call.accumulate = request.accumulate;
@@ -144,16 +138,16 @@ Result<Timepoint> Ops::dropout(Stream& stream, const Dropout& request) {
 
 Result<Timepoint> Ops::linear_cross_entropy_forward(Stream& stream,
                                                     const LinearCrossEntropyForward& request) {
-  return run(stream, make_call(OpKind::kLinearCrossEntropyForward, request.label,
-                               {request.loss, request.lse},
-                               {request.hidden, request.weight, request.labels}));
+  return run(stream, make_op_call(OpKind::kLinearCrossEntropyForward, request.label,
+                                  {request.loss, request.lse},
+                                  {request.hidden, request.weight, request.labels}));
 }
 
 Result<Timepoint> Ops::linear_cross_entropy_backward_input(
     Stream& stream, const LinearCrossEntropyBackwardInput& request) {
   OpCall call =
-      make_call(OpKind::kLinearCrossEntropyBackwardInput, request.label, {request.hidden_grad},
-                {request.hidden, request.weight, request.labels, request.lse});
+      make_op_call(OpKind::kLinearCrossEntropyBackwardInput, request.label, {request.hidden_grad},
+                   {request.hidden, request.weight, request.labels, request.lse});
   call.scale = request.scale;
   call.accumulate = request.accumulate;
   return run(stream, call);
@@ -162,43 +156,45 @@ Result<Timepoint> Ops::linear_cross_entropy_backward_input(
 Result<Timepoint> Ops::linear_cross_entropy_backward_weight(
     Stream& stream, const LinearCrossEntropyBackwardWeight& request) {
   OpCall call =
-      make_call(OpKind::kLinearCrossEntropyBackwardWeight, request.label, {request.weight_grad},
-                {request.hidden, request.weight, request.labels, request.lse});
+      make_op_call(OpKind::kLinearCrossEntropyBackwardWeight, request.label, {request.weight_grad},
+                   {request.hidden, request.weight, request.labels, request.lse});
   call.scale = request.scale;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::squared_error_forward(Stream& stream, const SquaredErrorForward& request) {
-  return run(stream, make_call(OpKind::kSquaredErrorForward, request.label, {request.loss},
-                               {request.prediction, request.target}));
+  return run(stream, make_op_call(OpKind::kSquaredErrorForward, request.label, {request.loss},
+                                  {request.prediction, request.target}));
 }
 
 Result<Timepoint> Ops::squared_error_backward(Stream& stream, const SquaredErrorBackward& request) {
-  OpCall call = make_call(OpKind::kSquaredErrorBackward, request.label, {request.prediction_grad},
-                          {request.prediction, request.target});
+  OpCall call = make_op_call(OpKind::kSquaredErrorBackward, request.label,
+                             {request.prediction_grad}, {request.prediction, request.target});
   call.scale = request.scale;
   call.accumulate = request.accumulate;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::accumulate(Stream& stream, const Accumulate& request) {
-  return run(stream, make_call(OpKind::kAccumulate, request.label, {request.out}, {request.in}));
+  return run(stream, make_op_call(OpKind::kAccumulate, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::convert(Stream& stream, const Convert& request) {
-  return run(stream, make_call(OpKind::kConvert, request.label, {request.out}, {request.in}));
+  return run(stream, make_op_call(OpKind::kConvert, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::sum_of_squares(Stream& stream, const SumOfSquares& request) {
-  return run(stream, make_call(OpKind::kSumOfSquares, request.label, {request.out}, {request.in}));
+  return run(stream,
+             make_op_call(OpKind::kSumOfSquares, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::checksum(Stream& stream, const Checksum& request) {
-  return run(stream, make_call(OpKind::kChecksum, request.label, {request.out}, {request.in}));
+  return run(stream, make_op_call(OpKind::kChecksum, request.label, {request.out}, {request.in}));
 }
 
 Result<Timepoint> Ops::finite_check(Stream& stream, const FiniteCheck& request) {
-  return run(stream, make_call(OpKind::kFiniteCheck, request.label, {request.out}, {request.in}));
+  return run(stream,
+             make_op_call(OpKind::kFiniteCheck, request.label, {request.out}, {request.in}));
 }
 
 }  // namespace stagecoach

@@ -1,20 +1,11 @@
-#include <algorithm>
-
+#include "hal/make_op_call.h"
 #include "hal/ops.h"
 
 namespace stagecoach {
 
 namespace {
 
-OpCall make_call(OpKind kind, const Label& label, std::initializer_list<TensorView> outputs,
-                 std::initializer_list<TensorView> inputs) {
-  OpCall call;
-  call.kind = kind;
-  call.label = label;
-  std::copy(outputs.begin(), outputs.end(), call.outputs.begin());
-  std::copy(inputs.begin(), inputs.end(), call.inputs.begin());
-  return call;
-}
+using internal::make_op_call;
 
 template <typename Request>
 void set_heads(OpCall& call, const Request& request) {
@@ -26,30 +17,31 @@ void set_heads(OpCall& call, const Request& request) {
 }  // namespace
 
 Result<Timepoint> Ops::rms_norm_forward(Stream& stream, const RmsNormForward& request) {
-  OpCall call = make_call(OpKind::kRmsNormForward, request.label,
-                          {request.out, request.rstd, request.sum_out},
-                          {request.in, request.weight, request.residual});
+  OpCall call = make_op_call(OpKind::kRmsNormForward, request.label,
+                             {request.out, request.rstd, request.sum_out},
+                             {request.in, request.weight, request.residual});
   call.epsilon = request.epsilon;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::rms_norm_backward_input(Stream& stream,
                                                const RmsNormBackwardInput& request) {
-  OpCall call = make_call(OpKind::kRmsNormBackwardInput, request.label, {request.in_grad},
-                          {request.out_grad, request.in, request.weight, request.rstd});
+  OpCall call = make_op_call(OpKind::kRmsNormBackwardInput, request.label, {request.in_grad},
+                             {request.out_grad, request.in, request.weight, request.rstd});
   call.accumulate = request.accumulate;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::rms_norm_backward_weight(Stream& stream,
                                                 const RmsNormBackwardWeight& request) {
-  return run(stream, make_call(OpKind::kRmsNormBackwardWeight, request.label, {request.weight_grad},
-                               {request.out_grad, request.in, request.rstd}));
+  return run(stream,
+             make_op_call(OpKind::kRmsNormBackwardWeight, request.label, {request.weight_grad},
+                          {request.out_grad, request.in, request.rstd}));
 }
 
 Result<Timepoint> Ops::rotary(Stream& stream, const Rotary& request) {
   OpCall call =
-      make_call(OpKind::kRotary, request.label, {request.qkv}, {request.cosines, request.sines});
+      make_op_call(OpKind::kRotary, request.label, {request.qkv}, {request.cosines, request.sines});
   set_heads(call, request);
   call.sequence = request.sequence;
   call.inverse = request.inverse;
@@ -57,45 +49,45 @@ Result<Timepoint> Ops::rotary(Stream& stream, const Rotary& request) {
 }
 
 Result<Timepoint> Ops::qk_norm_forward(Stream& stream, const QkNormForward& request) {
-  OpCall call = make_call(OpKind::kQkNormForward, request.label, {request.out, request.rstd},
-                          {request.in, request.q_weight, request.k_weight});
+  OpCall call = make_op_call(OpKind::kQkNormForward, request.label, {request.out, request.rstd},
+                             {request.in, request.q_weight, request.k_weight});
   set_heads(call, request);
   call.epsilon = request.epsilon;
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::qk_norm_backward_input(Stream& stream, const QkNormBackwardInput& request) {
-  OpCall call =
-      make_call(OpKind::kQkNormBackwardInput, request.label, {request.in_grad},
-                {request.out_grad, request.in, request.q_weight, request.k_weight, request.rstd});
+  OpCall call = make_op_call(
+      OpKind::kQkNormBackwardInput, request.label, {request.in_grad},
+      {request.out_grad, request.in, request.q_weight, request.k_weight, request.rstd});
   set_heads(call, request);
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::qk_norm_backward_weight(Stream& stream,
                                                const QkNormBackwardWeight& request) {
-  OpCall call = make_call(OpKind::kQkNormBackwardWeight, request.label,
-                          {request.q_weight_grad, request.k_weight_grad},
-                          {request.out_grad, request.in, request.rstd});
+  OpCall call = make_op_call(OpKind::kQkNormBackwardWeight, request.label,
+                             {request.q_weight_grad, request.k_weight_grad},
+                             {request.out_grad, request.in, request.rstd});
   set_heads(call, request);
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::gated_silu_forward(Stream& stream, const GatedSiluForward& request) {
-  return run(stream, make_call(OpKind::kGatedSiluForward, request.label, {request.out},
-                               {request.gate, request.up}));
+  return run(stream, make_op_call(OpKind::kGatedSiluForward, request.label, {request.out},
+                                  {request.gate, request.up}));
 }
 
 Result<Timepoint> Ops::gated_silu_backward(Stream& stream, const GatedSiluBackward& request) {
-  return run(stream, make_call(OpKind::kGatedSiluBackward, request.label,
-                               {request.gate_grad, request.up_grad},
-                               {request.out_grad, request.gate, request.up}));
+  return run(stream, make_op_call(OpKind::kGatedSiluBackward, request.label,
+                                  {request.gate_grad, request.up_grad},
+                                  {request.out_grad, request.gate, request.up}));
 }
 
 Result<Timepoint> Ops::adamw(Stream& stream, const AdamW& request) {
-  OpCall call = make_call(OpKind::kAdamW, request.label,
-                          {request.parameters, request.first_moment, request.second_moment},
-                          {request.gradient});
+  OpCall call = make_op_call(OpKind::kAdamW, request.label,
+                             {request.parameters, request.first_moment, request.second_moment},
+                             {request.gradient});
   call.adamw = request.numbers;
   call.epsilon = request.epsilon;
   call.scale = request.gradient_scale;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/multiversion.h"
+#include "hal/op_call.h"
 
 namespace stagecoach {
 
@@ -14,33 +15,14 @@ namespace {
 /// Elements one task works on. Fixed, so that neither results nor vector tails depend on threads.
 constexpr int64_t kTileElements = 64 * 1024;
 
-/// What of a step is equal for all elements.
-struct AdamWFactors {
-  float beta1, one_minus_beta1;
-  float beta2, one_minus_beta2;
-  float gradient_scale;
-  float epsilon;
-  float keep;               ///< 1 - learning rate * weight decay
-  float step_size;          ///< learning rate / bias correction of the first moment
-  float second_correction;  ///< 1 / sqrt of the bias correction of the second moment
-};
-
-AdamWFactors make_factors(const AdamWStep& step) {
-  // In double: 1 - beta^step loses half its digits in float for the first steps.
-  double correction1 = 1.0 - std::pow(double{step.beta1}, static_cast<double>(step.step));
-  double correction2 = 1.0 - std::pow(double{step.beta2}, static_cast<double>(step.step));
-  double rate = step.learning_rate;
-  AdamWFactors factors{};
-  factors.beta1 = step.beta1;
-  factors.one_minus_beta1 = static_cast<float>(1.0 - double{step.beta1});
-  factors.beta2 = step.beta2;
-  factors.one_minus_beta2 = static_cast<float>(1.0 - double{step.beta2});
-  factors.gradient_scale = step.gradient_scale;
-  factors.epsilon = step.epsilon;
-  factors.keep = static_cast<float>(1.0 - rate * double{step.weight_decay});
-  factors.step_size = static_cast<float>(rate / correction1);
-  factors.second_correction = static_cast<float>(1.0 / std::sqrt(correction2));
-  return factors;
+/// As the device's update: the same factors, so that either gives the same bits.
+AdamWFactors factors_of(const AdamWStep& step) {
+  OpCall call;
+  call.kind = OpKind::kAdamW;
+  call.adamw = {step.learning_rate, step.beta1, step.beta2, step.weight_decay, step.step};
+  call.scale = step.gradient_scale;
+  call.epsilon = step.epsilon;
+  return adamw_factors(call);
 }
 
 STAGECOACH_MULTIVERSION
@@ -73,7 +55,7 @@ int64_t tile_count(int64_t count) {
 
 void adamw_update(float* parameters, float* first_moment, float* second_moment,
                   const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool) {
-  AdamWFactors factors = make_factors(step);
+  AdamWFactors factors = factors_of(step);
   pool.parallel_for(tile_count(count), [&](int64_t tile) {
     int64_t first = tile * kTileElements;
     update_tile(parameters + first, first_moment + first, second_moment + first, gradients + first,

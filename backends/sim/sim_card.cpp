@@ -17,8 +17,8 @@ constexpr double kGiga = 1e9;
 /// and consumer cards, whose clocks hold, come closer.
 constexpr double kDataCenterShare = 0.79;
 constexpr double kConsumerShare = 0.85;
-/// Pinned copies: 55.5 up, 55.3 down, 96.8 both GB/s measured behind PCIe 5.0 x16; PCIe 4.0 x16
-/// gives half of each within a few percent.
+/// Pinned copies: 55.5 up, 55.3 down, 96.8 both GB/s measured behind PCIe 5.0 x16. For PCIe 4.0 x16
+/// a little less than half is assumed.
 constexpr double kPcie5 = 55.4 * kGiga, kPcie5Duplex = 96.8 * kGiga;
 constexpr double kPcie4 = 26.0 * kGiga, kPcie4Duplex = 47.0 * kGiga;
 
