@@ -91,6 +91,8 @@ struct SlotPlan {
   std::vector<Stage> stages;
   SlotDispatch dispatch = SlotDispatch::kRotation;
   std::vector<int> device_of_stage;
+
+  bool operator==(const SlotPlan&) const = default;
 };
 
 }  // namespace stagecoach
