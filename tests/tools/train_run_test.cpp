@@ -37,9 +37,9 @@ class TrainRun : public testing::Test {
 TEST_F(TrainRun, LeavesEverythingTheContractNames) {
   CommandResult result = folder_.train({"train.eval_every=10"}, {"--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(folder_.list("out"), ElementsAre("checkpoint", "checkpoint-10", "checkpoint-20",
-                                               "layer_times.json", "metrics.jsonl", "summary.json",
-                                               "trace.json"));
+  EXPECT_THAT(folder_.list("out"),
+              ElementsAre("checkpoint", "checkpoint-10", "checkpoint-20", "layer_times.json",
+                          "metrics.jsonl", "summary.json", "trace.json"));
   EXPECT_THAT(folder_.list("out/checkpoint"),
               ElementsAre("config.json", "model.safetensors", "optimizer.safetensors",
                           "trainer_state.json"));
