@@ -54,9 +54,13 @@ Status check_step_setup(const StepSetup& setup) {
     STAGECOACH_RETURN_IF_ERROR(check_layer(setup.layers[index], index));
   }
   for (const PlannedDevice& device : setup.devices) {
-    if (std::isfinite(device.speed) && device.speed > 0) continue;
-    return invalid_argument(
-        fmt::format("device '{}': speed is {}; it must be more than 0", device.name, device.speed));
+    if (!std::isfinite(device.speed) || device.speed <= 0) {
+      return invalid_argument(fmt::format("device '{}': speed is {}; it must be more than 0",
+                                          device.name, device.speed));
+    }
+    if (device.uplink < static_cast<int>(setup.uplinks.size())) continue;
+    return invalid_argument(fmt::format("device '{}': uplink is {}; there are {}", device.name,
+                                        device.uplink, setup.uplinks.size()));
   }
   if (setup.rounds < 1 || setup.micro_batches < 1 || setup.micro_batches % setup.rounds != 0) {
     return invalid_argument(fmt::format("{} micro-batches in {} rounds; rounds must divide them",
