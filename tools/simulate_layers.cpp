@@ -6,9 +6,9 @@
 
 #include "scheduler/device_planner.h"
 #include "scheduler/even_stages.h"
+#include "scheduler/layer_time_file.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "tools/exit_code.h"
-#include "tools/layer_time_file.h"
 #include "tools/plan_output.h"
 #include "tools/rated_devices.h"
 
