@@ -69,4 +69,18 @@ Status check_step_setup(const StepSetup& setup) {
   return Status::ok();
 }
 
+std::vector<int> micro_batch_shares(const StepSetup& setup) {
+  double speeds = 0, before = 0;
+  for (const PlannedDevice& device : setup.devices) speeds += device.speed;
+  std::vector<int> firsts = {0};
+  for (const PlannedDevice& device : setup.devices) {
+    before += device.speed;
+    // Whole shares stay whole however their sums are rounded.
+    constexpr double kRounding = 1e-9;
+    firsts.push_back(static_cast<int>(setup.round_size() * before / speeds + kRounding));
+  }
+  firsts.back() = setup.round_size();
+  return firsts;
+}
+
 }  // namespace stagecoach

@@ -107,9 +107,11 @@ Status check_step_setup(const StepSetup& setup);
 
 /// How slots find their device.
 enum class SlotDispatch : uint8_t {
-  kRotation,       ///< slot g, counted over all rounds and iterations, on device g mod N
-  kByStage,        ///< SlotPlan::device_of_stage
-  kEarliestFinish  ///< the device on which the slot ends first, among those whose memory holds it
+  kRotation,        ///< slot g, counted over all rounds and iterations, on device g mod N
+  kByStage,         ///< SlotPlan::device_of_stage
+  kEarliestFinish,  ///< the device on which the slot ends first, among those whose memory holds it
+  kEveryDevice  ///< all of them, each with its share of the micro-batches (see micro_batch_shares);
+                ///< predict_step alone knows it
 };
 
 /// Stages in data-flow order (F, FB, B) and where they run.
@@ -118,5 +120,9 @@ struct SlotPlan {
   SlotDispatch dispatch = SlotDispatch::kRotation;
   std::vector<int> device_of_stage;
 };
+
+/// Micro-batches of a round that each device gets with kEveryDevice: device d those from entry d to
+/// entry d + 1, in proportion to speeds.
+std::vector<int> micro_batch_shares(const StepSetup& setup);
 
 }  // namespace stagecoach

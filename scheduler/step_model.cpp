@@ -57,6 +57,8 @@ class StepSimulation {
 
  private:
   void run_iteration(int iteration);
+  void run_chain(int round, int iteration);
+  void run_chains(int round, int iteration);
   void run_slot(int stage, int round, int iteration);
   int device_for(int stage, double gate_ns) const;
   int next_slot_on(int device, int stage, int round) const;
@@ -94,6 +96,7 @@ class StepSimulation {
   double host_free_ns_ = 0, compute_end_ns_ = 0;
   double compute_start_ns_ = std::numeric_limits<double>::infinity();
   int last_device_ = -1;
+  int first_micro_batch_ = 0;  ///< of `arrived_ns_`, in the round
   int64_t slot_ = 0;
   bool counts_ = false;
   bool is_first_ = true;
@@ -103,6 +106,7 @@ class StepSimulation {
 
 int StepSimulation::device_for(int stage, double gate_ns) const {
   int devices = setup_.device_count();
+  if (plan_.dispatch == SlotDispatch::kEveryDevice) return last_device_;
   if (plan_.dispatch == SlotDispatch::kByStage) return plan_.device_of_stage[stage];
   int next = static_cast<int>(slot_ % devices);
   if (plan_.dispatch == SlotDispatch::kRotation) return next;
@@ -149,6 +153,7 @@ int StepSimulation::next_slot_on(int device, int stage, int round) const {
   int last = count * setup_.rounds;
   int next = round * count + stage;
   if (plan_.dispatch == SlotDispatch::kEarliestFinish) return -1;
+  if (plan_.dispatch == SlotDispatch::kEveryDevice) return next + 1 < last ? next + 1 : -1;
   if (plan_.dispatch == SlotDispatch::kRotation) {
     next += setup_.device_count();
     return next < last ? next : -1;
@@ -219,7 +224,8 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
     compute_start_ns_ = std::min(compute_start_ns_, begin);
     free = computed_ns_[m] = begin + time;
     if (timeline_ != nullptr) {
-      timeline_->push_back({iteration, device, stage, round * count + m, begin, free});
+      int micro_batch = round * setup_.round_size() + first_micro_batch_ + m;
+      timeline_->push_back({iteration, device, stage, micro_batch, begin, free});
     }
     if (m + 2 < count) upload(m + 2);
     bool sends = m + 1 == count && plan_.stages[stage].kind != ActionKind::kForward;
@@ -338,13 +344,41 @@ double StepSimulation::gate_ns(int stage, int iteration) const {
                            updated.begin() + layers.last_layer + 1);
 }
 
+void StepSimulation::run_chain(int round, int iteration) {
+  arrived_ns_.assign(setup_.round_size(), 0);
+  last_device_ = -1;
+  for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage, ++slot_) {
+    run_slot(stage, round, iteration);
+  }
+}
+
+/// Every device runs the chain on its share; stage by stage, so that what they share is served in
+/// about the order of time.
+void StepSimulation::run_chains(int round, int iteration) {
+  std::vector<int> firsts = micro_batch_shares(setup_);
+  std::vector<std::vector<double>> arrived_ns(lanes_.size());
+  for (size_t device = 0; device < lanes_.size(); ++device) {
+    arrived_ns[device].assign(firsts[device + 1] - firsts[device], 0);
+  }
+  for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage) {
+    for (size_t device = 0; device < lanes_.size(); ++device) {
+      if (arrived_ns[device].empty()) continue;
+      first_micro_batch_ = firsts[device];
+      last_device_ = static_cast<int>(device);
+      std::swap(arrived_ns_, arrived_ns[device]);
+      run_slot(stage, round, iteration);
+      std::swap(arrived_ns_, arrived_ns[device]);
+    }
+  }
+}
+
 void StepSimulation::run_iteration(int iteration) {
   landed_ns_.assign(costs_.layer_count(), 0);
   for (int round = 0; round < setup_.rounds; ++round) {
-    arrived_ns_.assign(setup_.round_size(), 0);
-    last_device_ = -1;
-    for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage, ++slot_) {
-      run_slot(stage, round, iteration);
+    if (plan_.dispatch == SlotDispatch::kEveryDevice) {
+      run_chains(round, iteration);
+    } else {
+      run_chain(round, iteration);
     }
   }
   for (DeviceLanes& lanes : lanes_) {
