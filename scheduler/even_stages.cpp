@@ -6,7 +6,9 @@
 
 namespace stagecoach {
 
-Result<std::vector<int>> cut_evenly(const std::vector<LayerProfile>& layers, int count) {
+Result<std::vector<int>> cut_evenly(const std::vector<LayerProfile>& layers,
+                                    const std::vector<double>& speeds) {
+  auto count = static_cast<int>(speeds.size());
   auto layer_count = static_cast<int>(layers.size());
   if (count < 1 || count > layer_count) {
     return invalid_argument(fmt::format("{} layers cannot be cut into {} stages; use 1 to {}",
@@ -25,11 +27,11 @@ Result<std::vector<int>> cut_evenly(const std::vector<LayerProfile>& layers, int
     from[k].assign(layer_count + 1, 0);
     for (int n = k + 1; n <= layer_count; ++n) {
       if (k == 0) {
-        longest[k][n] = sums[n];
+        longest[k][n] = sums[n] / speeds[k];
         continue;
       }
       for (int first = k; first < n; ++first) {
-        double time = std::max(longest[k - 1][first], sums[n] - sums[first]);
+        double time = std::max(longest[k - 1][first], (sums[n] - sums[first]) / speeds[k]);
         if (time >= longest[k][n]) continue;
         longest[k][n] = time;
         from[k][n] = first;

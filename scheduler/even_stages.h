@@ -7,8 +7,10 @@
 
 namespace stagecoach {
 
-/// Cuts layers into `count` stages of at least one layer for the least longest forward + recompute
-/// + backward: exact. First layers. Invalid argument for more stages than layers. Pure.
-Result<std::vector<int>> cut_evenly(const std::vector<LayerProfile>& layers, int count);
+/// Cuts layers into stages of at least one layer, one for each speed, for the least longest forward
+/// + recompute + backward at that speed: exact. First layers. Invalid argument for more stages than
+/// layers. Pure.
+Result<std::vector<int>> cut_evenly(const std::vector<LayerProfile>& layers,
+                                    const std::vector<double>& speeds);
 
 }  // namespace stagecoach

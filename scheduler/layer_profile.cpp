@@ -54,15 +54,33 @@ Status check_step_setup(const StepSetup& setup) {
     STAGECOACH_RETURN_IF_ERROR(check_layer(setup.layers[index], index));
   }
   for (const PlannedDevice& device : setup.devices) {
-    if (std::isfinite(device.speed) && device.speed > 0) continue;
-    return invalid_argument(
-        fmt::format("device '{}': speed is {}; it must be more than 0", device.name, device.speed));
+    if (!std::isfinite(device.speed) || device.speed <= 0) {
+      return invalid_argument(fmt::format("device '{}': speed is {}; it must be more than 0",
+                                          device.name, device.speed));
+    }
+    if (device.uplink < static_cast<int>(setup.uplinks.size())) continue;
+    return invalid_argument(fmt::format("device '{}': uplink is {}; there are {}", device.name,
+                                        device.uplink, setup.uplinks.size()));
   }
   if (setup.rounds < 1 || setup.micro_batches < 1 || setup.micro_batches % setup.rounds != 0) {
     return invalid_argument(fmt::format("{} micro-batches in {} rounds; rounds must divide them",
                                         setup.micro_batches, setup.rounds));
   }
   return Status::ok();
+}
+
+std::vector<int> micro_batch_shares(const StepSetup& setup) {
+  double speeds = 0, before = 0;
+  for (const PlannedDevice& device : setup.devices) speeds += device.speed;
+  std::vector<int> firsts = {0};
+  for (const PlannedDevice& device : setup.devices) {
+    before += device.speed;
+    // Whole shares stay whole however their sums are rounded.
+    constexpr double kRounding = 1e-9;
+    firsts.push_back(static_cast<int>(setup.round_size() * before / speeds + kRounding));
+  }
+  firsts.back() = setup.round_size();
+  return firsts;
 }
 
 }  // namespace stagecoach

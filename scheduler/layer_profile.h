@@ -18,6 +18,7 @@ struct LayerProfile {
   double early_stop_ns = 0;       ///< less of it in a stage's last layer, whose output nobody reads
   double backward_ns = 0;         ///< without recompute
   double update_ns = 0;           ///< the optimizer's, on the host
+  ByteCount update_bytes = 0;     ///< of host memory that it touches; matters where that is limited
   ByteCount parameter_bytes = 0;  ///< compute copy, uploaded for every slot
   /// Shares of the parameters that travel as copies of their own, as do their gradients; empty:
   /// one. `shared_layers`: per copy the earlier layer that uploads it for both where one stage
@@ -41,12 +42,33 @@ struct PlannedDevice {
   ByteCount memory_bytes = 0;  ///< for stages; 0: no limit
   double up_bytes_per_ns = 0;  ///< host to device; 0: transfers take no time
   double down_bytes_per_ns = 0;
+  int uplink = -1;  ///< index into StepSetup::uplinks; -1: it shares none
 
-  /// Whether planning may exchange the two.
+  /// Whether planning may exchange the two; links that they share with others do not count.
   bool equals(const PlannedDevice& other) const {
     return speed == other.speed && memory_bytes == other.memory_bytes &&
            up_bytes_per_ns == other.up_bytes_per_ns && down_bytes_per_ns == other.down_bytes_per_ns;
   }
+};
+
+/// A link to the host that several devices share beside their own. 0: no limit.
+struct SharedUplink {
+  std::string name;
+  double up_bytes_per_ns = 0;
+  double down_bytes_per_ns = 0;
+};
+
+/// What runtimes do differently with parameters and gradients. The defaults are this runtime's.
+struct BulkHandling {
+  /// Gradient sums of earlier rounds go up again with the parameters, instead of being added on the
+  /// host.
+  bool gradients_summed_on_device = false;
+  /// All of a slot's gradients go down behind its last output and before the next slot's first,
+  /// instead of layer by layer beside them.
+  bool gradients_in_a_burst = false;
+  /// Parameters and gradients travel in chunks of so much, between which activations go first; 0:
+  /// in whole copies.
+  ByteCount chunk_bytes = 0;
 };
 
 /// When updates are made (design: update modes).
@@ -70,20 +92,26 @@ struct StepSetup {
   UpdateMode update = UpdateMode::kBarrier;
   int iterations = 0;  ///< simulated: 0 as many as a steady step needs, 1 one isolated iteration
   double hop_ns = 0;   ///< of each hand-over to another device, beside what bytes take
+  std::vector<SharedUplink> uplinks;
+  double host_bytes_per_ns = 0;  ///< of host memory for all copies and updates; 0: no limit
+  BulkHandling bulk;
 
   int round_size() const { return micro_batches / rounds; }
   int device_count() const { return static_cast<int>(devices.size()); }
 };
 
 /// Refuses empty lists, times that are not finite or negative, a layer without time, speeds that
-/// are not positive and rounds that do not divide the micro-batches; names layer or device.
+/// are not positive, uplinks that do not exist and rounds that do not divide the micro-batches;
+/// names layer or device.
 Status check_step_setup(const StepSetup& setup);
 
 /// How slots find their device.
 enum class SlotDispatch : uint8_t {
-  kRotation,       ///< slot g, counted over all rounds and iterations, on device g mod N
-  kByStage,        ///< SlotPlan::device_of_stage
-  kEarliestFinish  ///< the device on which the slot ends first, among those whose memory holds it
+  kRotation,        ///< slot g, counted over all rounds and iterations, on device g mod N
+  kByStage,         ///< SlotPlan::device_of_stage
+  kEarliestFinish,  ///< the device on which the slot ends first, among those whose memory holds it
+  kEveryDevice  ///< all of them, each with its share of the micro-batches (see micro_batch_shares);
+                ///< predict_step alone knows it
 };
 
 /// Stages in data-flow order (F, FB, B) and where they run.
@@ -94,5 +122,9 @@ struct SlotPlan {
 
   bool operator==(const SlotPlan&) const = default;
 };
+
+/// Micro-batches of a round that each device gets with kEveryDevice: device d those from entry d to
+/// entry d + 1, in proportion to speeds.
+std::vector<int> micro_batch_shares(const StepSetup& setup);
 
 }  // namespace stagecoach

@@ -49,7 +49,9 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
       add_block(network, use.block, rounds, profile);
       if (use.site > 0) continue;
       double parameters = static_cast<double>(network.blocks[use.block].element_count);
-      profile.update_ns += parameters * kUpdateBytesPerParameter / rates.host_bytes_per_s * 1e9;
+      double touched = parameters * kUpdateBytesPerParameter;
+      profile.update_bytes += static_cast<ByteCount>(touched);
+      profile.update_ns += touched / rates.host_bytes_per_s * 1e9;
     }
     for (const BlockUse& use : layer->uses()) {
       double bytes = static_cast<double>(network.block_bytes(use.block, network.dtype));

@@ -1,6 +1,7 @@
 #include "scheduler/plan_simulation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <fmt/format.h>
 #include <limits>
@@ -232,6 +233,14 @@ ActionDuration stage_durations(const Plan& plan, const std::vector<StageTimes>& 
   return [&plan, times, numbers = stage_numbers(plan)](int device, int index) {
     const std::vector<Action>& actions = plan.device_actions[device];
     return action_ns(plan, actions, index, times[numbers[actions[index].stage]]);
+  };
+}
+
+ActionDuration at_speeds(ActionDuration duration, std::vector<double> speeds) {
+  return [duration = std::move(duration), speeds = std::move(speeds)](int device, int index) {
+    int64_t time_ns = duration(device, index);
+    double slower = static_cast<double>(time_ns) / speeds[device];
+    return time_ns == 0 ? 0 : std::max<int64_t>(1, std::llround(slower));
   };
 }
 

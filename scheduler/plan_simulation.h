@@ -54,6 +54,9 @@ ActionDuration uniform_durations(const Plan& plan, const StageTimes& times, int 
 /// have no more stage numbers than `times`.
 ActionDuration stage_durations(const Plan& plan, const std::vector<StageTimes>& times);
 
+/// `duration` on devices of these speeds, rounded, at least 1 ns unless it was 0.
+ActionDuration at_speeds(ActionDuration duration, std::vector<double> speeds);
+
 /// Every hand-over takes `hop_ns`.
 HopTime uniform_hops(int64_t hop_ns);
 

@@ -492,7 +492,9 @@ bool plan_fits(const StepSetup& setup, const CostTable& costs, const SlotPlan& p
     }
     return true;
   }
-  if (plan.dispatch == SlotDispatch::kRotation) {
+  bool is_anywhere =
+      plan.dispatch == SlotDispatch::kRotation || plan.dispatch == SlotDispatch::kEveryDevice;
+  if (is_anywhere) {
     ByteCount least = least_memory(setup.devices);
     return least == 0 || costs.bytes(plan.stages).total() <= least;
   }

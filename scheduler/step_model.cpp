@@ -5,102 +5,14 @@
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <utility>
+
+#include "scheduler/copy_engine.h"
+#include "scheduler/step_limits.h"
 
 namespace stagecoach {
 
-std::string_view step_lane_name(StepLane lane) {
-  switch (lane) {
-    case StepLane::kCompute:
-      return "compute";
-    case StepLane::kParametersUp:
-      return "parameters_up";
-    case StepLane::kActivationsUp:
-      return "activations_up";
-    case StepLane::kActivationsDown:
-      return "activations_down";
-    case StepLane::kGradientsDown:
-      return "gradients_down";
-    case StepLane::kHostUpdate:
-      return "host_update";
-  }
-  return "";
-}
-
-std::string_view StepPrediction::bottleneck() const {
-  double compute = lane(StepLane::kCompute);
-  double up = lane(StepLane::kParametersUp) + lane(StepLane::kActivationsUp);
-  double down = lane(StepLane::kActivationsDown) + lane(StepLane::kGradientsDown);
-  double host = lane(StepLane::kHostUpdate);
-  double most = std::max({compute, up, down, host});
-  if (most == compute) return "compute";
-  if (most == up) return "link up";
-  return most == down ? "link down" : "host update";
-}
-
 namespace {
-
-/// A copy engine: one copy at a time, in the order in which they become ready. Urgent copies are
-/// asked for as they come; bulk ones wait in order, each ready when the one before it is through.
-class CopyEngine {
- public:
-  struct Bulk {
-    double ready_ns = 0;
-    double length_ns = 0;
-    int slot = 0;   ///< whose it is: the device's slots, counted
-    int layer = 0;  ///< what it carries
-  };
-
-  /// Runs urgent copies, one after the other, each after the bulk that was ready before it; returns
-  /// the end of the last.
-  template <typename Done>
-  double run_urgent(double ready_ns, double length_ns, int copies, Done done) {
-    urgent_end_ns_ = std::max(ready_ns, urgent_end_ns_);
-    for (int copy = 0; copy < copies && length_ns > 0; ++copy) {
-      while (has_bulk() && ready_of(bulk_[next_]) <= urgent_end_ns_) run_bulk(done);
-      urgent_end_ns_ = free_ns_ = std::max(free_ns_, urgent_end_ns_) + length_ns / copies;
-    }
-    return urgent_end_ns_;
-  }
-  /// Adds bulk in copies of these shares; empty: in one.
-  void add_bulk(const Bulk& bulk, const std::vector<double>& shares) {
-    bulk_.push_back(bulk);
-    if (shares.empty()) return;
-    bulk_.back().length_ns *= shares.front();
-    for (size_t copy = 1; copy < shares.size(); ++copy) {
-      bulk_.push_back(bulk);
-      bulk_.back().length_ns *= shares[copy];
-    }
-  }
-  /// Runs what waits of slots up to `slot`; returns the end of the last of `slot`.
-  template <typename Done>
-  double finish_bulk(int slot, Done done) {
-    while (has_bulk() && bulk_[next_].slot <= slot) run_bulk(done);
-    return slot < static_cast<int>(slot_end_ns_.size()) ? slot_end_ns_[slot] : 0;
-  }
-
- private:
-  bool has_bulk() const { return next_ < bulk_.size(); }
-  double ready_of(const Bulk& bulk) const { return std::max(bulk.ready_ns, bulk_end_ns_); }
-  template <typename Done>
-  void run_bulk(Done done) {
-    const Bulk& bulk = bulk_[next_++];
-    bulk_end_ns_ = ready_of(bulk);
-    if (bulk.length_ns > 0) bulk_end_ns_ = std::max(bulk_end_ns_, free_ns_) + bulk.length_ns;
-    if (bulk.length_ns > 0) free_ns_ = bulk_end_ns_;
-    if (slot_end_ns_.size() <= static_cast<size_t>(bulk.slot))
-      slot_end_ns_.resize(bulk.slot + 1, 0);
-    slot_end_ns_[bulk.slot] = bulk_end_ns_;
-    done(bulk.layer, bulk_end_ns_);
-    if (has_bulk()) return;
-    bulk_.clear();
-    next_ = 0;
-  }
-
-  double free_ns_ = 0, bulk_end_ns_ = 0, urgent_end_ns_ = 0;
-  std::vector<Bulk> bulk_;  ///< from `next_` on
-  size_t next_ = 0;
-  std::vector<double> slot_end_ns_;
-};
 
 /// One device's lanes. Buffers come in pairs: what is there twice is free again once the use before
 /// last has ended.
@@ -118,16 +30,26 @@ struct DeviceLanes {
 /// Simulates iterations in slot order: a slot depends on earlier slots only.
 class StepSimulation {
  public:
-  StepSimulation(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan)
+  StepSimulation(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan,
+                 std::vector<ComputedInterval>* timeline)
       : setup_(setup),
         costs_(costs),
         plan_(plan),
         loads_(costs.loads(plan.stages)),
+        limits_(setup, costs),
+        timeline_(timeline),
         lanes_(setup.devices.size()),
         updated_ns_(2, std::vector<double>(costs.layer_count(), 0)) {
     prediction_.compute_ns.assign(setup.devices.size(), 0);
     if (plan.dispatch == SlotDispatch::kEarliestFinish) {
       fits_ = stages_that_fit(costs, plan.stages, setup.devices);
+    }
+    for (size_t device = 0; device < lanes_.size(); ++device) {
+      const PlannedDevice& info = setup.devices[device];
+      lanes_[device].up.share(limits_.of_uploads(info), info.up_bytes_per_ns);
+      lanes_[device].down.share(limits_.of_downloads(info), info.down_bytes_per_ns);
+      lanes_[device].up.cut_bulk(transfer_ns(setup.bulk.chunk_bytes, info.up_bytes_per_ns));
+      lanes_[device].down.cut_bulk(transfer_ns(setup.bulk.chunk_bytes, info.down_bytes_per_ns));
     }
   }
 
@@ -135,16 +57,25 @@ class StepSimulation {
 
  private:
   void run_iteration(int iteration);
+  void run_chain(int round, int iteration);
+  void run_chains(int round, int iteration);
   void run_slot(int stage, int round, int iteration);
   int device_for(int stage, double gate_ns) const;
-  int next_stage_on(int device, int stage, int round) const;
-  void request_parameters(int stage, int device, int device_slot, double ready_ns);
+  int next_slot_on(int device, int stage, int round) const;
+  void request_parameters(int slot, int device, int device_slot, double ready_ns);
   void run_micro_batches(int stage, int device, int round, int iteration, double start_ns);
   void add_gradients(int stage, int device);
+  void send_burst(int stage, int device);
   void update_layers();
   double gate_ns(int stage, int iteration) const;
+  double parts_of(StepLane lane) const;
   void charge(StepLane lane, double time_ns) {
     if (counts_) busy_ns_[static_cast<int>(lane)] += time_ns;
+  }
+  void charge_up(StepLane lane, int device, double time_ns);
+  void charge_down(StepLane lane, int device, double time_ns);
+  void charge_shared(StepLane lane, double rate, double bytes) {
+    if (rate > 0) charge(lane, bytes / rate);
   }
   static double transfer_ns(ByteCount bytes, double bytes_per_ns) {
     return bytes_per_ns > 0 ? static_cast<double>(bytes) / bytes_per_ns : 0;
@@ -154,6 +85,8 @@ class StepSimulation {
   const CostTable& costs_;
   const SlotPlan& plan_;
   std::vector<StageLoad> loads_;
+  StepLimits limits_;
+  std::vector<ComputedInterval>* timeline_;
   std::vector<DeviceLanes> lanes_;
   std::vector<bool> fits_;
   std::vector<double> arrived_ns_;   ///< per micro-batch of the round: the chain's last output
@@ -163,6 +96,7 @@ class StepSimulation {
   double host_free_ns_ = 0, compute_end_ns_ = 0;
   double compute_start_ns_ = std::numeric_limits<double>::infinity();
   int last_device_ = -1;
+  int first_micro_batch_ = 0;  ///< of `arrived_ns_`, in the round
   int64_t slot_ = 0;
   bool counts_ = false;
   bool is_first_ = true;
@@ -172,6 +106,7 @@ class StepSimulation {
 
 int StepSimulation::device_for(int stage, double gate_ns) const {
   int devices = setup_.device_count();
+  if (plan_.dispatch == SlotDispatch::kEveryDevice) return last_device_;
   if (plan_.dispatch == SlotDispatch::kByStage) return plan_.device_of_stage[stage];
   int next = static_cast<int>(slot_ % devices);
   if (plan_.dispatch == SlotDispatch::kRotation) return next;
@@ -193,35 +128,63 @@ int StepSimulation::device_for(int stage, double gate_ns) const {
   return best;
 }
 
-/// The stage of the device's next slot in this iteration; -1 when it has none or that is not known.
-int StepSimulation::next_stage_on(int device, int stage, int round) const {
+void StepSimulation::charge_up(StepLane lane, int device, double time_ns) {
+  charge(lane, time_ns);
+  const PlannedDevice& info = setup_.devices[device];
+  double bytes = time_ns * info.up_bytes_per_ns;
+  charge_shared(StepLane::kHostMemory, setup_.host_bytes_per_ns, bytes);
+  if (info.uplink < 0) return;
+  charge_shared(StepLane::kUplinksUp, setup_.uplinks[info.uplink].up_bytes_per_ns, bytes);
+}
+
+void StepSimulation::charge_down(StepLane lane, int device, double time_ns) {
+  charge(lane, time_ns);
+  const PlannedDevice& info = setup_.devices[device];
+  double bytes = time_ns * info.down_bytes_per_ns;
+  charge_shared(StepLane::kHostMemory, setup_.host_bytes_per_ns, bytes);
+  if (info.uplink < 0) return;
+  charge_shared(StepLane::kUplinksDown, setup_.uplinks[info.uplink].down_bytes_per_ns, bytes);
+}
+
+/// The device's next slot in this iteration (round * stages + stage); -1 when it has none or that
+/// is not known.
+int StepSimulation::next_slot_on(int device, int stage, int round) const {
   auto count = static_cast<int>(plan_.stages.size());
   int last = count * setup_.rounds;
   int next = round * count + stage;
   if (plan_.dispatch == SlotDispatch::kEarliestFinish) return -1;
+  if (plan_.dispatch == SlotDispatch::kEveryDevice) return next + 1 < last ? next + 1 : -1;
   if (plan_.dispatch == SlotDispatch::kRotation) {
     next += setup_.device_count();
-    return next < last ? next % count : -1;
+    return next < last ? next : -1;
   }
   for (++next; next < last; ++next) {
-    if (plan_.device_of_stage[next % count] == device) return next % count;
+    if (plan_.device_of_stage[next % count] == device) return next;
   }
   return -1;
 }
 
-void StepSimulation::request_parameters(int stage, int device, int device_slot, double ready_ns) {
-  const Stage& layers = plan_.stages[stage];
+void StepSimulation::request_parameters(int slot, int device, int device_slot, double ready_ns) {
+  auto count = static_cast<int>(plan_.stages.size());
+  const Stage& layers = plan_.stages[slot % count];
   DeviceLanes& lanes = lanes_[device];
+  double up_bytes_per_ns = setup_.devices[device].up_bytes_per_ns;
+  bool sums =
+      setup_.bulk.gradients_summed_on_device && slot >= count && makes_weight_gradient(layers.kind);
   for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
     const LayerProfile& profile = costs_.layer(layer);
-    double length = transfer_ns(profile.parameter_bytes, setup_.devices[device].up_bytes_per_ns);
+    double length = transfer_ns(profile.parameter_bytes, up_bytes_per_ns);
     std::vector<double> shares = profile.copy_shares;
     for (size_t copy = 0; copy < profile.shared_layers.size(); ++copy) {
       if (profile.shared_layers[copy] >= layers.first_layer) shares[copy] = 0;
     }
     lanes.up.add_bulk({ready_ns, length, device_slot, layer}, shares);
     double sent = std::accumulate(shares.begin(), shares.end(), 0.0);
-    charge(StepLane::kParametersUp, shares.empty() ? length : length * sent);
+    charge_up(StepLane::kParametersUp, device, shares.empty() ? length : length * sent);
+    if (!sums) continue;
+    double summed = transfer_ns(profile.gradient_bytes, up_bytes_per_ns);
+    lanes.up.add_bulk({ready_ns, summed, device_slot, layer}, {});
+    charge_up(StepLane::kParametersUp, device, summed);
   }
   lanes.requested_slot = device_slot;
 }
@@ -242,9 +205,10 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
   };
   computed_ns_.resize(count);
   // The next slot's parameters take the place that the slot before this one has left.
-  int next = next_stage_on(device, stage, round);
+  int next = next_slot_on(device, stage, round);
   if (next >= 0) {
-    double ready = std::max(lanes.compute_free_ns, gate_ns(next, iteration));
+    int next_stage = next % static_cast<int>(plan_.stages.size());
+    double ready = std::max(lanes.compute_free_ns, gate_ns(next_stage, iteration));
     request_parameters(next, device, lanes.slots + 1, ready);
   }
   // An input's place is free once the micro-batch before last has been computed.
@@ -259,18 +223,23 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
     double begin = std::max({free, arrived_ns_[m], lanes.sent_ns[0]});
     compute_start_ns_ = std::min(compute_start_ns_, begin);
     free = computed_ns_[m] = begin + time;
+    if (timeline_ != nullptr) {
+      int micro_batch = round * setup_.round_size() + first_micro_batch_ + m;
+      timeline_->push_back({iteration, device, stage, micro_batch, begin, free});
+    }
     if (m + 2 < count) upload(m + 2);
-    bool is_last = m + 1 == count;
-    if (is_last && plan_.stages[stage].kind != ActionKind::kForward) add_gradients(stage, device);
+    bool sends = m + 1 == count && plan_.stages[stage].kind != ActionKind::kForward;
+    if (sends && !setup_.bulk.gradients_in_a_burst) add_gradients(stage, device);
     arrived_ns_[m] = lanes.down.run_urgent(free, down, load.out_copies, land);
+    if (sends && setup_.bulk.gradients_in_a_burst) send_burst(stage, device);
     lanes.sent_ns[0] = lanes.sent_ns[1];
     lanes.sent_ns[1] = arrived_ns_[m];
     lanes.computed_ns[0] = lanes.computed_ns[1];
     lanes.computed_ns[1] = free;
   }
   charge(StepLane::kCompute, time * count);
-  charge(StepLane::kActivationsUp, up * count);
-  charge(StepLane::kActivationsDown, down * count);
+  charge_up(StepLane::kActivationsUp, device, up * count);
+  charge_down(StepLane::kActivationsDown, device, down * count);
   if (counts_) prediction_.compute_ns[device] += time * count;
   lanes.parameters_free_ns = lanes.compute_free_ns;
   lanes.compute_free_ns = free;
@@ -292,7 +261,23 @@ void StepSimulation::add_gradients(int stage, int device) {
         transfer_ns(costs_.layer(layer).gradient_bytes, setup_.devices[device].down_bytes_per_ns);
     lanes.down.add_bulk({end - below / setup_.devices[device].speed, length, lanes.slots, layer},
                         costs_.layer(layer).copy_shares);
-    charge(StepLane::kGradientsDown, length);
+    charge_down(StepLane::kGradientsDown, device, length);
+  }
+  lanes.summing_slots.push_back(lanes.slots);
+}
+
+/// All layers come down as one, before anything that is computed later.
+void StepSimulation::send_burst(int stage, int device) {
+  DeviceLanes& lanes = lanes_[device];
+  const Stage& layers = plan_.stages[stage];
+  for (int layer = layers.last_layer; layer >= layers.first_layer; --layer) {
+    double length =
+        transfer_ns(costs_.layer(layer).gradient_bytes, setup_.devices[device].down_bytes_per_ns);
+    lanes.down.run_in_order({computed_ns_.back(), length, lanes.slots, layer},
+                            [this](int landed, double end_ns) {
+                              landed_ns_[landed] = std::max(landed_ns_[landed], end_ns);
+                            });
+    charge_down(StepLane::kGradientsDown, device, length);
   }
   lanes.summing_slots.push_back(lanes.slots);
 }
@@ -303,7 +288,8 @@ void StepSimulation::run_slot(int stage, int round, int iteration) {
   DeviceLanes& lanes = lanes_[device];
   if (is_first_) prediction_.devices.push_back(device);
   if (lanes.requested_slot < lanes.slots) {
-    request_parameters(stage, device, lanes.slots, std::max(lanes.parameters_free_ns, gate));
+    int slot = round * static_cast<int>(plan_.stages.size()) + stage;
+    request_parameters(slot, device, lanes.slots, std::max(lanes.parameters_free_ns, gate));
   }
   double start = std::max(lanes.compute_free_ns, gate);
   size_t summed = lanes.summing_slots.size();
@@ -328,6 +314,8 @@ void StepSimulation::update_layers() {
   std::stable_sort(by_landing.begin(), by_landing.end(),
                    [this](int left, int right) { return landed_ns_[left] < landed_ns_[right]; });
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  bool waits_for_all = setup_.update == UpdateMode::kBarrier;
+  if (waits_for_all) host_free_ns_ = std::max(host_free_ns_, landed_ns_[by_landing.back()]);
   int landed = 0;
   for (int left = layers; left > 0; --left) {
     double now = host_free_ns_;
@@ -338,9 +326,12 @@ void StepSimulation::update_layers() {
     int next = ready.top();
     ready.pop();
     double length = costs_.layer(next).update_ns;
+    auto bytes = static_cast<double>(costs_.layer(next).update_bytes);
+    double end = end_of_transfer_ns(limits_.of_host_work(), now, length, bytes);
     // Updates that take no time keep nobody waiting.
-    updated_ns_[1][next] = length > 0 ? host_free_ns_ = now + length : landed_ns_[next];
+    updated_ns_[1][next] = length > 0 ? host_free_ns_ = end : landed_ns_[next];
     charge(StepLane::kHostUpdate, length);
+    charge_shared(StepLane::kHostMemory, setup_.host_bytes_per_ns, bytes);
   }
 }
 
@@ -353,13 +344,41 @@ double StepSimulation::gate_ns(int stage, int iteration) const {
                            updated.begin() + layers.last_layer + 1);
 }
 
+void StepSimulation::run_chain(int round, int iteration) {
+  arrived_ns_.assign(setup_.round_size(), 0);
+  last_device_ = -1;
+  for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage, ++slot_) {
+    run_slot(stage, round, iteration);
+  }
+}
+
+/// Every device runs the chain on its share; stage by stage, so that what they share is served in
+/// about the order of time.
+void StepSimulation::run_chains(int round, int iteration) {
+  std::vector<int> firsts = micro_batch_shares(setup_);
+  std::vector<std::vector<double>> arrived_ns(lanes_.size());
+  for (size_t device = 0; device < lanes_.size(); ++device) {
+    arrived_ns[device].assign(firsts[device + 1] - firsts[device], 0);
+  }
+  for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage) {
+    for (size_t device = 0; device < lanes_.size(); ++device) {
+      if (arrived_ns[device].empty()) continue;
+      first_micro_batch_ = firsts[device];
+      last_device_ = static_cast<int>(device);
+      std::swap(arrived_ns_, arrived_ns[device]);
+      run_slot(stage, round, iteration);
+      std::swap(arrived_ns_, arrived_ns[device]);
+    }
+  }
+}
+
 void StepSimulation::run_iteration(int iteration) {
   landed_ns_.assign(costs_.layer_count(), 0);
   for (int round = 0; round < setup_.rounds; ++round) {
-    arrived_ns_.assign(setup_.round_size(), 0);
-    last_device_ = -1;
-    for (int stage = 0; stage < static_cast<int>(plan_.stages.size()); ++stage, ++slot_) {
-      run_slot(stage, round, iteration);
+    if (plan_.dispatch == SlotDispatch::kEveryDevice) {
+      run_chains(round, iteration);
+    } else {
+      run_chain(round, iteration);
     }
   }
   for (DeviceLanes& lanes : lanes_) {
@@ -368,6 +387,13 @@ void StepSimulation::run_iteration(int iteration) {
     });
   }
   update_layers();
+}
+
+/// How many of a lane there are.
+double StepSimulation::parts_of(StepLane lane) const {
+  if (lane == StepLane::kHostUpdate || lane == StepLane::kHostMemory) return 1;
+  bool of_uplinks = lane == StepLane::kUplinksUp || lane == StepLane::kUplinksDown;
+  return of_uplinks ? std::max(1, limits_.uplinks_in_use()) : setup_.device_count();
 }
 
 StepPrediction StepSimulation::run() {
@@ -394,7 +420,7 @@ StepPrediction StepSimulation::run() {
   // Sums of many times may exceed their whole by a rounding.
   prediction_.bubble = std::max(0.0, 1 - compute / (devices * window));
   for (int lane = 0; lane < kStepLanes; ++lane) {
-    double of = lane == static_cast<int>(StepLane::kHostUpdate) ? 1 : devices;
+    double of = parts_of(static_cast<StepLane>(lane));
     prediction_.busy_fraction[lane] =
         std::min(1.0, busy_ns_[lane] / counted / (of * prediction_.step_ns));
   }
@@ -404,8 +430,9 @@ StepPrediction StepSimulation::run() {
 
 }  // namespace
 
-StepPrediction predict_step(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan) {
-  return StepSimulation(setup, costs, plan).run();
+StepPrediction predict_step(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan,
+                            std::vector<ComputedInterval>* timeline) {
+  return StepSimulation(setup, costs, plan, timeline).run();
 }
 
 double longest_stage_ns(const CostTable& costs, const std::vector<Stage>& stages) {

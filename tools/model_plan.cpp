@@ -37,11 +37,10 @@ StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
   StepSetup setup;
   setup.layers =
       profile_network(network, request.shape, {rated.flop_per_s, rated.host_bytes_per_s});
-  setup.devices = rated.devices;
+  use_rated_devices(rated, setup);
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;
   setup.update = request.update;
-  setup.hop_ns = 2 * rated.latency_ns;
   return setup;
 }
 

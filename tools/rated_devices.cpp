@@ -9,6 +9,7 @@
 #include "backends/cpu/cpu_options.h"
 #include "backends/sim/sim_card.h"
 #include "hal/device_spec.h"
+#include "scheduler/machine_profile.h"
 
 namespace stagecoach {
 
@@ -68,21 +69,33 @@ void note_card(const DeviceSpec& spec, const SimCard& card, RatedDevices& rated)
                               card.source));
 }
 
-Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
+/// "8xrtx4090": how many, of what.
+struct SimulatedCards {
+  int count = 0;
+  std::string kind;
+
+  /// Whether the kind is a file's name rather than a card's.
+  bool is_file() const { return kind.ends_with(".json") || kind.find('/') != std::string::npos; }
+};
+
+Result<SimulatedCards> simulated_cards(const DeviceSpec& spec) {
   size_t cross = spec.which.find('x');
   int count = 0;
   const char* begin = spec.which.data();
   auto [end, error] = std::from_chars(begin, begin + spec.which.size(), count);
   bool is_whole = cross != std::string::npos && error == std::errc() && end == begin + cross;
-  if (!is_whole || count < 1 || count > kMostCards) {
-    return invalid_argument(
-        fmt::format("device '{}': '{}' is not a number of cards (1 to {}) and their kind; write "
-                    "sim:8xrtx4090",
-                    spec.text, spec.which, kMostCards));
+  if (is_whole && count >= 1 && count <= kMostCards) {
+    return SimulatedCards{count, spec.which.substr(cross + 1)};
   }
-  Result<SimCard> card = find_sim_card(spec.which.substr(cross + 1));
-  if (!card.is_ok()) return card.status().with_context(fmt::format("device '{}'", spec.text));
-  ByteCount memory = card->memory_bytes;
+  return invalid_argument(
+      fmt::format("device '{}': '{}' is not a number of cards (1 to {}) and their kind; write "
+                  "sim:8xrtx4090 or sim:8xFILE.json",
+                  spec.text, spec.which, kMostCards));
+}
+
+/// The one `memory` option; `otherwise` where it is absent.
+Result<ByteCount> memory_option(const DeviceSpec& spec, ByteCount otherwise) {
+  ByteCount memory = otherwise;
   for (const auto& [name, values] : spec.options) {
     if (name != "memory") {
       return invalid_argument(
@@ -96,7 +109,37 @@ Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, Rate
           fmt::format("device '{}': option 'memory' must be above 0", spec.text));
     }
   }
-  for (int index = 0; index < count; ++index) {
+  return memory;
+}
+
+/// The cards of a machine profile, which says everything of its devices.
+Status add_machine(const DeviceSpec& spec, const SimulatedCards& cards, std::vector<Rated>& all,
+                   RatedDevices& rated) {
+  STAGECOACH_ASSIGN_OR_RETURN(MachineProfile machine, read_machine_profile(cards.kind));
+  Result<std::vector<PlannedDevice>> devices = planned_devices(machine, cards.count);
+  if (!devices.is_ok()) return devices.status().with_context(fmt::format("device '{}'", spec.text));
+  for (size_t index = 0; index < devices->size(); ++index) {
+    PlannedDevice device = (*devices)[index];
+    STAGECOACH_ASSIGN_OR_RETURN(device.memory_bytes, memory_option(spec, device.memory_bytes));
+    all.push_back({device, machine.cards[index].flop_per_s});
+  }
+  rated.uplinks = machine.uplinks;
+  rated.host_bytes_per_s = machine.host_work_bytes_per_s;
+  rated.host_memory_bytes_per_s = machine.host_memory_bytes_per_s;
+  rated.latency_ns = machine.latency_ns;
+  for (const std::string& note : machine.notes) {
+    add_note(rated, fmt::format("{}: {}", machine.name, note));
+  }
+  return Status::ok();
+}
+
+Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
+  STAGECOACH_ASSIGN_OR_RETURN(SimulatedCards cards, simulated_cards(spec));
+  if (cards.is_file()) return add_machine(spec, cards, all, rated);
+  Result<SimCard> card = find_sim_card(cards.kind);
+  if (!card.is_ok()) return card.status().with_context(fmt::format("device '{}'", spec.text));
+  STAGECOACH_ASSIGN_OR_RETURN(ByteCount memory, memory_option(spec, card->memory_bytes));
+  for (int index = 0; index < cards.count; ++index) {
     std::string name = fmt::format("sim:{}", spec.first_index + index);
     all.push_back({device_of(*card, std::move(name), memory), card->matmul_flop_per_s});
   }
@@ -141,6 +184,13 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends, std::v
 
 Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends) {
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, parse_device_specs(text));
+  for (const DeviceSpec& spec : specs) {
+    if (specs.size() == 1 || spec.backend != "sim") continue;
+    Result<SimulatedCards> cards = simulated_cards(spec);
+    if (!cards.is_ok() || !cards->is_file()) continue;
+    return invalid_argument(fmt::format(
+        "device '{}': a machine profile describes all devices; leave out the others", spec.text));
+  }
   RatedDevices rated;
   std::vector<Rated> all;
   std::map<std::string, int> opened;
@@ -161,10 +211,17 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
     one.device.speed = one.flop_per_s / rated.flop_per_s;
     rated.devices.push_back(std::move(one.device));
   }
-  add_note(rated, fmt::format("host work touches {:.3g} GB/s; links do not share an uplink or the "
-                              "host's memory",
-                              rated.host_bytes_per_s / 1e9));
+  bool shares = !rated.uplinks.empty() || rated.host_memory_bytes_per_s > 0;
+  add_note(rated, fmt::format("host work touches {:.3g} GB/s{}", rated.host_bytes_per_s / 1e9,
+                              shares ? "" : "; links do not share an uplink or the host's memory"));
   return rated;
+}
+
+void use_rated_devices(const RatedDevices& rated, StepSetup& setup) {
+  setup.devices = rated.devices;
+  setup.uplinks = rated.uplinks;
+  setup.host_bytes_per_ns = rated.host_memory_bytes_per_s / kNsPerS;
+  setup.hop_ns = 2 * rated.latency_ns;
 }
 
 }  // namespace stagecoach

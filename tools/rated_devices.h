@@ -19,14 +19,21 @@ struct RatedDevices {
   std::vector<PlannedDevice> devices;  ///< the fastest has speed 1
   double flop_per_s = 0;               ///< of speed 1
   double host_bytes_per_s = kAssumedHostBytesPerS;
+  std::vector<SharedUplink> uplinks;
+  double host_memory_bytes_per_s = 0;    ///< for all copies and host work; 0: no limit
   double latency_ns = 0;                 ///< of a copy
   std::vector<std::string> assumptions;  ///< a line each, for people
 };
 
-/// `sim:NxCARD` takes the card's rates, `cpu:N[…]` its options and documented defaults; cards of
+/// `sim:NxCARD` takes the card's rates, `sim:NxFILE` the first N cards of a machine profile
+/// (docs/machine_profile.schema.json) and everything it says of their links and host; it stands
+/// alone. `cpu:N[…]` its options and documented defaults; cards of
 /// other backends are opened for their memory and take the rates of the simulated card of their
 /// name. Nothing else is opened. Errors: those of the device string; unavailable for cards without
 /// known rates.
 Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends);
+
+/// Takes over devices, links, latencies and the host's memory; a hand-over is two copies.
+void use_rated_devices(const RatedDevices& rated, StepSetup& setup);
 
 }  // namespace stagecoach

@@ -27,7 +27,7 @@ constexpr double kUnsetTime = std::numeric_limits<double>::quiet_NaN();
 /// What the command line said. Numbers and times that were not given are the values above.
 struct SimulateOptions {
   std::string schedule, compare, csv, trace, update, per_stage_times, plot, layer_times, devices;
-  int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber;
+  int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber, tokens = kUnsetNumber;
   std::vector<int64_t> parameters;  ///< parallel to schedule_parameters()
   double forward = kUnsetTime, backward = kUnsetTime, input = kUnsetTime, weight = kUnsetTime;
   double hop = kUnsetTime, freed_at_input = kUnsetTime;
@@ -120,8 +120,8 @@ std::string sidecar_path(const std::string& csv) {
   return csv + ".stages";
 }
 
-/// Simulates the plan in a file.
-Result<ScheduleRun> run_file(const SimulateOptions& options) {
+/// Reads the plan in --csv and its sidecar.
+Result<Plan> read_order(const SimulateOptions& options) {
   if (is_set(options.stages) || is_set(options.micro_batches)) {
     return invalid_argument(
         "--stages and --microbatches come from the file; give --schedule to write one instead");
@@ -138,28 +138,89 @@ Result<ScheduleRun> run_file(const SimulateOptions& options) {
   STAGECOACH_ASSIGN_OR_RETURN(Plan plan, plan_from_csv({options.csv, csv}, layers));
   Status valid = validate_plan(plan, plan.layer_count(), false);
   if (!valid.is_ok()) return valid.with_context(options.csv);
+  return plan;
+}
+
+/// The notation that the plan's schedule is written in.
+OrderNotation notation_of(const Plan& plan) {
+  Result<const Schedule*> known = find_schedule(plan.schedule);
+  return known.is_ok() ? (*known)->notation : RunConditions{}.notation;
+}
+
+Result<LayerSimulation> layer_simulation(const SimulateOptions& options) {
+  LayerSimulation simulation;
+  simulation.schedule = options.schedule;
+  simulation.layer_times = options.layer_times;
+  simulation.devices = options.devices;
+  simulation.update = options.update;
+  if (is_set(options.micro_batches)) {
+    STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
+                                to_int("--microbatches", options.micro_batches));
+  }
+  if (is_set(options.tokens)) {
+    STAGECOACH_ASSIGN_OR_RETURN(int tokens, to_int("--microbatch-tokens", options.tokens));
+    if (tokens == 0) return invalid_argument("--microbatch-tokens is 0; it must be at least 1");
+    simulation.tokens = tokens;
+  }
+  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));
+  return simulation;
+}
+
+/// Simulates the plan in a file.
+Result<SimulatedRun> run_file(const SimulateOptions& options, const CommandContext& context) {
+  STAGECOACH_ASSIGN_OR_RETURN(Plan plan, read_order(options));
   RunConditions conditions;
+  conditions.notation = notation_of(plan);
+  if (!options.layer_times.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(LayerSimulation simulation, layer_simulation(options));
+    Result<SimulatedRun> run =
+        simulate_layers_in_order(std::move(plan), conditions.notation, simulation, context);
+    return run.is_ok() ? std::move(run) : run.status().with_context(options.csv);
+  }
   STAGECOACH_ASSIGN_OR_RETURN(conditions.times, stage_times(options));
   conditions.freed_at_input = freed_at_input(options);
-  Result<const Schedule*> known = find_schedule(plan.schedule);
-  if (known.is_ok()) conditions.notation = (*known)->notation;
   // The times of other streamed schedules are those of a slot.
+  Result<const Schedule*> known = find_schedule(plan.schedule);
   bool has_chunks =
       plan.residence == Residence::kBound || (known.is_ok() && (*known)->chunks != nullptr);
   if (has_chunks) conditions.chunks = stages_per_device(plan);
-  return run_plan(std::move(plan), conditions);
+  SimulatedRun shown;
+  STAGECOACH_ASSIGN_OR_RETURN(shown.run, run_plan(std::move(plan), conditions));
+  return shown;
 }
 
-Status write_files(const SimulateOptions& options, const ScheduleRun& run) {
+/// Simulates a schedule by the parameters that it has.
+Result<SimulatedRun> run_named(const SimulateOptions& options, const ScheduleParameters& parameters,
+                               const std::string& name, const CommandContext& context) {
+  if (!options.layer_times.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(LayerSimulation simulation, layer_simulation(options));
+    simulation.schedule = name;
+    simulation.parameters = parameters;
+    return simulate_layers(simulation, context);
+  }
+  SimulatedRun shown;
+  STAGECOACH_ASSIGN_OR_RETURN(shown.run, run_schedule(name, parameters, freed_at_input(options)));
+  return shown;
+}
+
+/// The parameters that schedules are simulated with, whichever times they get.
+Result<ScheduleParameters> given_parameters(const SimulateOptions& options) {
+  if (options.layer_times.empty()) return schedule_parameters_of(options);
+  ScheduleParameters parameters;
+  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, parameters));
+  return parameters;
+}
+
+Status write_files(const SimulateOptions& options, const SimulatedRun& shown) {
   if (!options.csv.empty() && !options.schedule.empty()) {
-    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options.csv, plan_to_csv(run.plan)));
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options.csv, plan_to_csv(shown.run.plan)));
     STAGECOACH_RETURN_IF_ERROR(
-        write_file_atomically(sidecar_path(options.csv), plan_to_sidecar(run.plan)));
+        write_file_atomically(sidecar_path(options.csv), plan_to_sidecar(shown.run.plan)));
   }
   if (!options.trace.empty()) {
-    STAGECOACH_RETURN_IF_ERROR(write_simulation_trace(options.trace, run));
+    STAGECOACH_RETURN_IF_ERROR(write_simulation_trace(options.trace, shown));
   }
-  return options.plot.empty() ? Status::ok() : write_plot(options.plot, run);
+  return options.plot.empty() ? Status::ok() : write_plot(options.plot, shown);
 }
 
 /// Refuses a file of option `name` in a folder that does not exist.
@@ -191,16 +252,15 @@ Status check_files(const SimulateOptions& options) {
 
 Result<int> simulate_one(const SimulateOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_files(options));
-  ScheduleRun run;
+  SimulatedRun shown;
   if (options.schedule.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(run, run_file(options));
+    STAGECOACH_ASSIGN_OR_RETURN(shown, run_file(options, context));
   } else {
-    STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, schedule_parameters_of(options));
-    STAGECOACH_ASSIGN_OR_RETURN(
-        run, run_schedule(options.schedule, parameters, freed_at_input(options)));
+    STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, given_parameters(options));
+    STAGECOACH_ASSIGN_OR_RETURN(shown, run_named(options, parameters, options.schedule, context));
   }
-  STAGECOACH_RETURN_IF_ERROR(write_files(options, run));
-  fmt::print("{}", context.json ? run_to_json(run).dump() + "\n" : run_to_text(run));
+  STAGECOACH_RETURN_IF_ERROR(write_files(options, shown));
+  fmt::print("{}", context.json ? run_to_json(shown).dump() + "\n" : run_to_text(shown));
   return kExitOk;
 }
 
@@ -222,7 +282,7 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
         "--compare names its schedules itself and writes no files; leave out --schedule, --csv, "
         "--trace and --plot");
   }
-  STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, schedule_parameters_of(options));
+  STAGECOACH_ASSIGN_OR_RETURN(ScheduleParameters parameters, given_parameters(options));
   std::vector<ComparedRun> rows;
   bool all_run = true;
   std::string names = options.compare + ",";
@@ -230,8 +290,8 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
        begin = end + 1) {
     std::string name = names.substr(begin, end - begin);
     STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(name));
-    Result<ScheduleRun> run =
-        run_schedule(name, only_its_own(*schedule, parameters), freed_at_input(options));
+    Result<SimulatedRun> run =
+        run_named(options, only_its_own(*schedule, parameters), name, context);
     all_run = all_run && run.is_ok();
     rows.push_back({name, std::move(run)});
   }
@@ -239,31 +299,31 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
   return all_run ? kExitOk : kExitPartial;
 }
 
-Result<int> simulate_layer_times(const SimulateOptions& options, const CommandContext& context) {
+/// Refuses options that layer times leave no room for, and the absence of those they need.
+Status check_layer_options(const SimulateOptions& options) {
   bool has_times = is_set(options.forward) || is_set(options.backward) || is_set(options.input) ||
                    is_set(options.weight) || is_set(options.hop) ||
-                   !options.per_stage_times.empty();
-  bool has_files = !options.csv.empty() || !options.trace.empty() || !options.plot.empty() ||
-                   !options.compare.empty();
-  if (is_set(options.stages) || has_times || has_files || options.schedule.empty() ||
-      options.devices.empty() || !is_set(options.micro_batches)) {
-    return invalid_argument(
-        "--layer-times goes with --schedule, --devices, --microbatches, --update and the "
-        "schedule's own parameters, for example: stagecoach simulate --layer-times times.json "
-        "--devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
+                   is_set(options.freed_at_input) || !options.per_stage_times.empty();
+  bool names_one = !options.schedule.empty() || !options.compare.empty();
+  bool reads_order = !names_one && !options.csv.empty();
+  if (!is_set(options.stages) && !has_times && !options.devices.empty() &&
+      (reads_order || (names_one && is_set(options.micro_batches)))) {
+    return Status::ok();
   }
-  LayerSimulation simulation{
-      options.schedule, options.layer_times, options.devices, options.update, 0, {}};
-  STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
-                              to_int("--microbatches", options.micro_batches));
-  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));
-  return simulate_layers(simulation, context);
+  return invalid_argument(
+      "--layer-times goes with --schedule or --compare, --devices, --microbatches, --update and "
+      "the "
+      "schedule's own parameters, for example: stagecoach simulate --layer-times times.json "
+      "--devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
 }
 
 Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
-  if (!options.layer_times.empty()) return simulate_layer_times(options, context);
-  if (!options.devices.empty()) {
-    return invalid_argument("--devices goes with --layer-times; give --stages for equal devices");
+  if (!options.layer_times.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(check_layer_options(options));
+  } else if (!options.devices.empty() || is_set(options.tokens)) {
+    return invalid_argument(
+        fmt::format("{} goes with --layer-times; give --stages for equal devices",
+                    options.devices.empty() ? "--microbatch-tokens" : "--devices"));
   }
   if (!options.compare.empty()) return compare(options, context);
   if (options.schedule.empty() && options.csv.empty()) {
@@ -323,7 +383,10 @@ Command make_simulate_command() {
       {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
       {"--layer-times", "FILE", "times and bytes of a model's layers (JSON), with --devices",
        &options->layer_times},
-      {"--devices", "SPEC", "with --layer-times: such as sim:8xrtx4090", &options->devices}};
+      {"--devices", "SPEC", "with --layer-times: sim:8xrtx4090, or a machine: sim:8xFILE.json",
+       &options->devices},
+      {"--microbatch-tokens", "TOKENS", "scale the layer times to micro-batches of so many",
+       &options->tokens}};
   for (size_t index = 0; index < schedule_parameters().size(); ++index) {
     const ScheduleParameter& parameter = schedule_parameters()[index];
     if (parameter.name == "asynchronous" || parameter.name == "barrier")

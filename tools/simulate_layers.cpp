@@ -6,9 +6,11 @@
 
 #include "scheduler/device_planner.h"
 #include "scheduler/even_stages.h"
+#include "scheduler/layer_time_file.h"
+#include "scheduler/network_profile.h"
 #include "scheduler/schedules/schedule_run.h"
-#include "tools/exit_code.h"
-#include "tools/layer_time_file.h"
+#include "scheduler/slot_run.h"
+#include "scheduler/update_cost.h"
 #include "tools/plan_output.h"
 #include "tools/rated_devices.h"
 
@@ -16,45 +18,47 @@ namespace stagecoach {
 
 namespace {
 
-constexpr double kNsPerMs = 1e6;
-/// An update touches weight, gradient and two moments: 26 bytes a parameter of 2 bytes.
-constexpr double kUpdateBytesPerParameterByte = 13;
+constexpr int64_t kNsPerMs = 1'000'000;
+/// Chunks of parameters and gradients, between which activations go first.
+constexpr ByteCount kChunkBytes = 8 * kMiB;
 
-/// What both ways of simulating yield.
-struct Outcome {
-  Json json = Json::object();
-  std::string text;
+/// What both ways of simulating start from.
+struct Inputs {
+  const Schedule* schedule = nullptr;
+  LayerTimes times;
+  RatedDevices rated;
 };
 
-void add_common(const LayerSimulation& simulation, const LayerTimes& times, double bubble,
-                double step_ns, std::string_view bottleneck, Outcome& outcome) {
-  Json& json = outcome.json;
-  json["schedule"] = simulation.schedule;
-  json["microbatches"] = simulation.micro_batches;
-  json["bubble"] = bubble;
-  json["step_s"] = step_ns / 1e9;
-  json["bottleneck"] = bottleneck;
-  outcome.text = fmt::format("{}: {:.6g} ms a step, idle share {:.4f}, bound by {}\n",
-                             simulation.schedule, step_ns / kNsPerMs, bubble, bottleneck);
-  if (times.tokens_per_micro_batch <= 0) return;
-  double tokens = times.tokens_per_micro_batch * simulation.micro_batches / (step_ns / 1e9);
-  json["tokens_per_s"] = tokens;
-  outcome.text += fmt::format("{:.6g} tokens/s\n", tokens);
+Result<Inputs> read_inputs(const LayerSimulation& simulation, const CommandContext& context) {
+  Inputs inputs;
+  STAGECOACH_ASSIGN_OR_RETURN(inputs.times, read_layer_times(simulation.layer_times));
+  if (simulation.tokens > 0) {
+    Result<LayerTimes> scaled = for_tokens(std::move(inputs.times), simulation.tokens);
+    if (!scaled.is_ok()) return scaled.status().with_context(simulation.layer_times);
+    inputs.times = std::move(scaled).value();
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(inputs.rated, rate_devices(simulation.devices, context.backends));
+  return inputs;
 }
 
-Result<Outcome> run_slots(const LayerSimulation& simulation, const LayerTimes& times,
-                          const RatedDevices& rated) {
+double tokens_per_s(const LayerTimes& times, int micro_batches, double step_ns) {
+  return times.tokens_per_micro_batch * micro_batches / (step_ns / 1e9);
+}
+
+void add_assumptions(const RatedDevices& rated, LayerFigures& figures) {
+  for (const std::string& assumption : rated.assumptions) {
+    figures.details["assumptions"].push_back(assumption);
+    figures.text += fmt::format("assumed: {}\n", assumption);
+  }
+}
+
+// ---- streamed slots --------------------------------------------------------------------------
+
+Result<StepSetup> slot_setup(const LayerSimulation& simulation, const Inputs& inputs) {
   const ScheduleParameters& given = simulation.parameters;
-  if (given.forward_stages || given.backward_stages) {
-    return invalid_argument(
-        "--forward-stages and --backward-stages follow from the layer times; leave them out");
-  }
-  if (simulation.schedule == "single" && rated.devices.size() != 1) {
-    return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
-  }
   StepSetup setup;
-  setup.layers = times.layers;
-  setup.devices = rated.devices;
+  setup.layers = inputs.times.layers;
+  use_rated_devices(inputs.rated, setup);
   setup.micro_batches = simulation.micro_batches;
   int round = given.round.value_or(simulation.micro_batches);
   if (round < 1 || simulation.micro_batches % round != 0) {
@@ -65,59 +69,176 @@ Result<Outcome> run_slots(const LayerSimulation& simulation, const LayerTimes& t
   setup.iterations = given.iterations.value_or(0);
   STAGECOACH_ASSIGN_OR_RETURN(
       setup.update, parse_update_mode(simulation.update.empty() ? "overlap" : simulation.update));
-  setup.hop_ns = times.hop_ns.value_or(2 * rated.latency_ns);
-  for (LayerProfile& layer : setup.layers) {
-    if (times.hop_ns) layer.boundary_bytes = 0;
-    layer.update_ns = static_cast<double>(layer.parameter_bytes) * kUpdateBytesPerParameterByte /
-                      rated.host_bytes_per_s * 1e9;
+  if (inputs.times.hop_ns) {
+    setup.hop_ns = *inputs.times.hop_ns;
+    for (LayerProfile& layer : setup.layers) layer.boundary_bytes = 0;
   }
-  STAGECOACH_ASSIGN_OR_RETURN(DevicePlan plan, plan_for_devices(setup));
-  const StepPrediction& step = plan.planned.prediction;
-  Outcome outcome;
-  add_common(simulation, times, step.bubble, step.step_ns, step.bottleneck(), outcome);
-  outcome.json["update"] = update_mode_name(setup.update);
-  outcome.json["lanes"] = lanes_to_json(step);
-  outcome.json["makespan_s"] = step.makespan_ns / 1e9;
-  outcome.json["plan"] = stages_to_json(plan.planned.slots.stages);
-  outcome.text += fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
-                              lanes_to_text(step), stages_to_text(plan.planned.slots.stages));
-  Result<PlannedStages> rule = plan_by_roundpipe_rule(setup);
-  if (!rule.is_ok() || rule->slots.stages == plan.planned.slots.stages) return outcome;
-  Json& theirs = outcome.json["roundpipe_rule"];
-  theirs = stages_to_json(rule->slots.stages);
-  theirs["step_s"] = rule->prediction.step_ns / 1e9;
-  theirs["bubble"] = rule->prediction.bubble;
-  outcome.text += fmt::format("RoundPipe's own rule: {:.6g} ms a step, idle share {:.4f}: {}\n",
-                              rule->prediction.step_ns / kNsPerMs, rule->prediction.bubble,
-                              stages_to_text(rule->slots.stages));
-  return outcome;
+  setup.bulk.chunk_bytes = kChunkBytes;
+  double touched = kUpdateBytesPerParameter;
+  if (setup.rounds > 1) touched += kRoundSumBytesPerParameter;
+  // Every device sends a gradient of its own.
+  if (inputs.schedule->name == "slidedp") touched += 2.0 * (setup.device_count() - 1);
+  set_update_cost(setup, touched, inputs.rated.host_bytes_per_s / 1e9);
+  return setup;
 }
 
-/// Times of the stages that start at `firsts`.
-std::vector<StageTimes> stage_times(const LayerTimes& times, const std::vector<int>& firsts,
-                                    const PlannedDevice& device) {
-  std::vector<StageTimes> stages;
-  double hop_ns = times.hop_ns.value_or(0);
-  for (size_t stage = 0; stage < firsts.size(); ++stage) {
-    size_t end = stage + 1 < firsts.size() ? firsts[stage + 1] : times.layers.size();
+/// RoundPipe's own stages for the same layers, then with its own traffic too.
+void add_roundpipe(const StepSetup& setup, const Inputs& inputs, const std::vector<Stage>& ours,
+                   LayerFigures& figures) {
+  Result<PlannedStages> rule = plan_by_roundpipe_rule(setup);
+  if (rule.is_ok() && rule->slots.stages != ours) {
+    Json& theirs = figures.details["roundpipe_rule"];
+    theirs = stages_to_json(rule->slots.stages);
+    theirs["step_s"] = rule->prediction.step_ns / 1e9;
+    theirs["bubble"] = rule->prediction.bubble;
+    figures.text += fmt::format("RoundPipe's own rule: {:.6g} ms a step, idle share {:.4f}: {}\n",
+                                rule->prediction.step_ns / kNsPerMs, rule->prediction.bubble,
+                                stages_to_text(rule->slots.stages));
+  }
+  Result<PlannedStages> released =
+      plan_by_roundpipe_rule(as_roundpipe_runs(setup, inputs.rated.host_bytes_per_s / 1e9));
+  if (!released.is_ok()) return;
+  const StepPrediction& step = released->prediction;
+  Json& theirs = figures.details["roundpipe_released"];
+  theirs["step_s"] = step.step_ns / 1e9;
+  theirs["bubble"] = step.bubble;
+  theirs["bottleneck"] = step.bottleneck();
+  figures.text +=
+      fmt::format("RoundPipe as released: {:.6g} ms a step, idle share {:.4f}, bound by {}",
+                  step.step_ns / kNsPerMs, step.bubble, step.bottleneck());
+  double tokens = tokens_per_s(inputs.times, setup.micro_batches, step.step_ns);
+  if (tokens > 0) {
+    theirs["tokens_per_s"] = tokens;
+    figures.text += fmt::format(", {:.6g} tokens/s", tokens);
+  }
+  figures.text += "\n";
+}
+
+/// Every layer a stage of its own, the last one fused, on every device.
+SlotPlan layer_by_layer(int layers) {
+  SlotPlan plan;
+  for (int layer = 0; layer + 1 < layers; ++layer) {
+    plan.stages.push_back({ActionKind::kForward, layer, layer});
+  }
+  plan.stages.push_back({ActionKind::kForwardBackward, layers - 1, layers - 1});
+  for (int layer = layers - 2; layer >= 0; --layer) {
+    plan.stages.push_back({ActionKind::kBackward, layer, layer});
+  }
+  plan.dispatch = SlotDispatch::kEveryDevice;
+  return plan;
+}
+
+Result<DevicePlan> plan_slots(const StepSetup& setup, std::string_view schedule) {
+  if (schedule != "slidedp") return plan_for_devices(setup);
+  STAGECOACH_RETURN_IF_ERROR(check_step_setup(setup));
+  CostTable costs(setup.layers);
+  DevicePlan plan;
+  plan.planned.slots = layer_by_layer(costs.layer_count());
+  if (!plan_fits(setup, costs, plan.planned.slots)) {
+    return resource_exhausted(
+        "no device holds two of the largest layer; use smaller micro-batches");
+  }
+  for (int device = 0; device < setup.device_count(); ++device) plan.devices.push_back(device);
+  return plan;
+}
+
+Result<SimulatedRun> run_slots(const LayerSimulation& simulation, const Inputs& inputs) {
+  const ScheduleParameters& given = simulation.parameters;
+  STAGECOACH_RETURN_IF_ERROR(check_parameters(*inputs.schedule, given));
+  if (given.forward_stages || given.backward_stages) {
+    return invalid_argument(
+        "--forward-stages and --backward-stages follow from the layer times; leave them out");
+  }
+  if (simulation.schedule == "single" && inputs.rated.devices.size() != 1) {
+    return invalid_argument(
+        fmt::format("single has one device, not {}", inputs.rated.devices.size()));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(StepSetup setup, slot_setup(simulation, inputs));
+  STAGECOACH_ASSIGN_OR_RETURN(DevicePlan plan, plan_slots(setup, simulation.schedule));
+  StepSetup used = setup;
+  used.devices.clear();
+  for (int device : plan.devices) used.devices.push_back(setup.devices[device]);
+  const SlotPlan& slots = plan.planned.slots;
+  std::vector<ComputedInterval> timeline;
+  StepPrediction step = predict_step(used, CostTable(used.layers), slots, &timeline);
+  LayerFigures figures;
+  figures.bubble = step.bubble;
+  figures.step_ns = step.step_ns;
+  figures.tokens_per_s = tokens_per_s(inputs.times, setup.micro_batches, step.step_ns);
+  figures.bottleneck = step.bottleneck();
+  figures.details["update"] = update_mode_name(setup.update);
+  figures.details["lanes"] = lanes_to_json(step);
+  figures.details["plan"] = stages_to_json(slots.stages);
+  figures.text = fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
+                             lanes_to_text(step), stages_to_text(slots.stages));
+  if (simulation.schedule != "slidedp") add_roundpipe(used, inputs, slots.stages, figures);
+  add_assumptions(inputs.rated, figures);
+  return SimulatedRun{
+      run_of_slots(simulation.schedule, used, slots, timeline, setup.device_count(), plan.devices),
+      kNsPerMs, std::move(figures)};
+}
+
+// ---- stages bound to devices -----------------------------------------------------------------
+
+/// Per stage number of `plan`: its layers.
+std::vector<Stage> numbered_stages(const Plan& plan) {
+  std::vector<Stage> stages;
+  std::vector<int> numbers = stage_numbers(plan);
+  for (size_t index = 0; index < numbers.size(); ++index) {
+    stages.resize(std::max<size_t>(stages.size(), numbers[index] + 1));
+    stages[numbers[index]] = plan.stages[index];
+  }
+  return stages;
+}
+
+/// Times of stages on a device of speed 1. The slowest hand-over counts for all.
+std::vector<StageTimes> stage_times(const Inputs& inputs, const std::vector<Stage>& stages) {
+  std::vector<StageTimes> all;
+  double hop_ns = inputs.times.hop_ns.value_or(0);
+  double up = inputs.rated.devices.front().up_bytes_per_ns, down = up;
+  for (const PlannedDevice& device : inputs.rated.devices) {
+    up = std::min(up, device.up_bytes_per_ns);
+    down = std::min(down, device.down_bytes_per_ns);
+  }
+  for (const Stage& stage : stages) {
     double forward = 0, backward = 0;
-    for (size_t layer = firsts[stage]; layer < end; ++layer) {
-      forward += times.layers[layer].forward_ns;
-      backward += times.layers[layer].recompute_ns + times.layers[layer].backward_ns;
+    for (int index = stage.first_layer; index <= stage.last_layer; ++index) {
+      const LayerProfile& layer = inputs.times.layers[index];
+      forward += layer.forward_ns;
+      backward += layer.recompute_ns + layer.backward_ns;
     }
     StageTimes one;
     one.forward_ns = std::llround(forward);
     one.input_ns = std::llround(backward / 2);
     one.weight_ns = std::llround(backward) - one.input_ns;
     one.backward_ns = one.input_ns + one.weight_ns;
-    stages.push_back(one);
-    if (times.hop_ns || device.up_bytes_per_ns <= 0 || device.down_bytes_per_ns <= 0) continue;
-    // Down to the host and up again; the slowest hand-over counts for all.
-    double bytes = static_cast<double>(times.layers[end - 1].boundary_bytes);
-    hop_ns = std::max(hop_ns, bytes / device.up_bytes_per_ns + bytes / device.down_bytes_per_ns);
+    all.push_back(one);
+    if (inputs.times.hop_ns || up <= 0 || down <= 0) continue;
+    // Down to the host and up again.
+    auto bytes = static_cast<double>(inputs.times.layers[stage.last_layer].boundary_bytes);
+    hop_ns = std::max(hop_ns, bytes / up + bytes / down);
   }
-  for (StageTimes& stage : stages) stage.hop_ns = std::llround(hop_ns);
-  return stages;
+  for (StageTimes& stage : all) stage.hop_ns = std::llround(hop_ns);
+  return all;
+}
+
+std::vector<double> speeds_of(const RatedDevices& rated) {
+  std::vector<double> speeds;
+  for (const PlannedDevice& device : rated.devices) speeds.push_back(device.speed);
+  return speeds;
+}
+
+/// Per stage number, the slowest device that runs it.
+std::vector<double> stage_speeds(const Plan& plan, const std::vector<double>& device_speeds) {
+  std::vector<int> numbers = stage_numbers(plan);
+  std::vector<double> speeds(*std::max_element(numbers.begin(), numbers.end()) + 1, 1);
+  for (int device = 0; device < plan.device_count(); ++device) {
+    for (const Action& action : plan.device_actions[device]) {
+      double& speed = speeds[numbers[action.stage]];
+      speed = std::min(speed, device_speeds[device]);
+    }
+  }
+  return speeds;
 }
 
 /// Mean time of the iterations after the first; of all where there is but one window of updates.
@@ -135,6 +256,26 @@ double steady_step_ns(const ScheduleRun& run, int iterations) {
   return static_cast<double>(last - first) / (iterations - 1);
 }
 
+SimulatedRun describe_pipeline(ScheduleRun run, const Inputs& inputs, int iterations) {
+  double step_ns = steady_step_ns(run, iterations);
+  double work_ns = static_cast<double>(run.measures.work_ns) / iterations;
+  LayerFigures figures;
+  figures.bubble = std::max(0.0, 1 - work_ns / (run.plan.device_count() * step_ns));
+  figures.step_ns = step_ns;
+  figures.tokens_per_s = tokens_per_s(inputs.times, run.plan.micro_batches / iterations, step_ns);
+  figures.bottleneck = "compute";
+  figures.details["lanes"]["compute"]["busy_fraction"] = 1 - figures.bubble;
+  figures.details["stages"] = Json::array();
+  figures.text = "stages";
+  for (const Stage& stage : numbered_stages(run.plan)) {
+    figures.details["stages"].push_back(Json(Json::Array{stage.first_layer, stage.last_layer}));
+    figures.text += fmt::format(" {}-{}", stage.first_layer, stage.last_layer);
+  }
+  figures.text += "\n";
+  add_assumptions(inputs.rated, figures);
+  return SimulatedRun{std::move(run), kNsPerMs, std::move(figures)};
+}
+
 /// Iterations that a flushing schedule is simulated for: one with barrier, else a steady few.
 Status choose_iterations(const Schedule& schedule, const LayerSimulation& simulation,
                          ScheduleParameters& parameters) {
@@ -150,64 +291,73 @@ Status choose_iterations(const Schedule& schedule, const LayerSimulation& simula
   if (std::find(own.begin(), own.end(), "iterations") == own.end()) return Status::ok();
   bool barrier = simulation.update == "barrier";
   if (!parameters.iterations) parameters.iterations = barrier ? 1 : kSteady;
+  if (barrier) parameters.barrier = 1;
   return Status::ok();
 }
 
-Result<Outcome> run_bound(const Schedule& schedule, const LayerSimulation& simulation,
-                          const LayerTimes& times, const RatedDevices& rated) {
-  for (const PlannedDevice& device : rated.devices) {
-    if (device.speed == 1) continue;
-    return unimplemented(
-        fmt::format("{} on devices of unequal speed is not simulated in this version; roundpipe is",
-                    schedule.name));
-  }
+Result<SimulatedRun> run_pipeline(const LayerSimulation& simulation, const Inputs& inputs) {
+  const Schedule& schedule = *inputs.schedule;
   ScheduleParameters parameters = simulation.parameters;
-  parameters.stages = static_cast<int>(rated.devices.size());
+  parameters.stages = static_cast<int>(inputs.rated.devices.size());
   parameters.micro_batches = simulation.micro_batches;
   STAGECOACH_RETURN_IF_ERROR(choose_iterations(schedule, simulation, parameters));
   int count = parameters.stages * schedule_chunks(schedule, parameters);
-  STAGECOACH_ASSIGN_OR_RETURN(std::vector<int> firsts, cut_evenly(times.layers, count));
-  parameters.stage_times = stage_times(times, firsts, rated.devices.front());
+  std::vector<double> speeds(count, 1);
+  parameters.speeds = speeds_of(inputs.rated);
+  bool equal = std::count(parameters.speeds.begin(), parameters.speeds.end(), 1.0) ==
+               std::ssize(parameters.speeds);
+  if (!equal) {
+    // Where stages are follows from the schedule alone.
+    STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_plan(schedule, parameters));
+    speeds = stage_speeds(plan, parameters.speeds);
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<int> firsts, cut_evenly(inputs.times.layers, speeds));
+  std::vector<Stage> stages;
+  for (int stage = 0; stage < count; ++stage) {
+    int end = stage + 1 < count ? firsts[stage + 1] : static_cast<int>(inputs.times.layers.size());
+    stages.push_back({ActionKind::kForward, firsts[stage], end - 1});
+    parameters.layers.emplace_back(firsts[stage], end - 1);
+  }
+  parameters.stage_times = stage_times(inputs, stages);
   parameters.times = parameters.stage_times.front();
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_schedule(schedule.name, parameters, 0));
-  int iterations = parameters.iterations.value_or(1);
-  double step_ns = steady_step_ns(run, iterations);
-  double work_ns = static_cast<double>(run.measures.work_ns) / iterations;
-  double bubble = std::max(0.0, 1 - work_ns / (parameters.stages * step_ns));
-  Outcome outcome;
-  add_common(simulation, times, bubble, step_ns, "compute", outcome);
-  outcome.json["lanes"]["compute"]["busy_fraction"] = 1 - bubble;
-  outcome.json["stages"] = Json::array();
-  outcome.text += "stages";
-  for (int stage = 0; stage < count; ++stage) {
-    int last = (stage + 1 < count ? firsts[stage + 1] : static_cast<int>(times.layers.size())) - 1;
-    outcome.json["stages"].push_back(Json(Json::Array{firsts[stage], last}));
-    outcome.text += fmt::format(" {}-{}", firsts[stage], last);
-  }
-  outcome.text += "\n";
-  return outcome;
+  return describe_pipeline(std::move(run), inputs, parameters.iterations.value_or(1));
 }
 
 }  // namespace
 
-Result<int> simulate_layers(const LayerSimulation& simulation, const CommandContext& context) {
+Result<SimulatedRun> simulate_layers(const LayerSimulation& simulation,
+                                     const CommandContext& context) {
   STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(simulation.schedule));
-  if (schedule->name == "slidedp") {
-    return unimplemented("slidedp with --layer-times is not simulated in this version");
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(LayerTimes times, read_layer_times(simulation.layer_times));
-  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated,
-                              rate_devices(simulation.devices, context.backends));
+  STAGECOACH_ASSIGN_OR_RETURN(Inputs inputs, read_inputs(simulation, context));
+  inputs.schedule = schedule;
   bool slots = schedule->notation == OrderNotation::kSlots;
-  STAGECOACH_ASSIGN_OR_RETURN(
-      Outcome outcome,
-      slots ? run_slots(simulation, times, rated) : run_bound(*schedule, simulation, times, rated));
-  for (const std::string& assumption : rated.assumptions) {
-    outcome.json["assumptions"].push_back(assumption);
-    outcome.text += fmt::format("assumed: {}\n", assumption);
+  return slots ? run_slots(simulation, inputs) : run_pipeline(simulation, inputs);
+}
+
+Result<SimulatedRun> simulate_layers_in_order(Plan plan, OrderNotation notation,
+                                              const LayerSimulation& simulation,
+                                              const CommandContext& context) {
+  STAGECOACH_ASSIGN_OR_RETURN(Inputs inputs, read_inputs(simulation, context));
+  auto layers = static_cast<int>(inputs.times.layers.size());
+  if (notation == OrderNotation::kSlots || plan.layer_count() != layers ||
+      plan.device_count() != std::ssize(inputs.rated.devices)) {
+    return invalid_argument(
+        fmt::format("the order is of {} layers on {} devices and {}; it must be one of stages "
+                    "bound to devices, "
+                    "of the {} layers of {} on {} devices",
+                    plan.layer_count(), plan.device_count(),
+                    notation == OrderNotation::kSlots ? "streams slots" : "binds its stages",
+                    layers, simulation.layer_times, inputs.rated.devices.size()));
   }
-  fmt::print("{}", context.json ? outcome.json.dump() + "\n" : outcome.text);
-  return kExitOk;
+  RunConditions conditions;
+  conditions.stage_times = stage_times(inputs, numbered_stages(plan));
+  conditions.times = conditions.stage_times.front();
+  conditions.speeds = speeds_of(inputs.rated);
+  conditions.notation = notation;
+  int iterations = plan.micro_batches / plan.window_size();
+  STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_plan(std::move(plan), conditions));
+  return describe_pipeline(std::move(run), inputs, iterations);
 }
 
 }  // namespace stagecoach

@@ -5,8 +5,6 @@
 #include <set>
 
 #include "core/file.h"
-#include "tools/simulation_output.h"
-#include "tools/stage_time_file.h"
 
 namespace stagecoach {
 
@@ -49,12 +47,15 @@ const char* fill_of(ActionKind kind, bool second_shade) {
 /// Draws one run.
 class Plot {
  public:
-  explicit Plot(const ScheduleRun& run)
-      : run_(run), numbers_(stage_numbers(run.plan)), makespan_ns_(run.measures.makespan_ns) {
-    double units = static_cast<double>(makespan_ns_) / kNsPerTimeUnit;
-    width_ = std::clamp(units * kUnitWidth, kNarrowest, kWidest);
-    std::vector<int64_t> layer_bytes(run.plan.layer_count(), kLayerBytes);
-    use_ = activation_use(run.plan, run.timeline, layer_bytes, 0);
+  explicit Plot(const SimulatedRun& shown)
+      : run_(shown.run),
+        numbers_(stage_numbers(run_.plan)),
+        makespan_ns_(run_.measures.makespan_ns),
+        makespan_(static_cast<double>(makespan_ns_) / static_cast<double>(shown.ns_per_unit)),
+        unit_(shown.layers ? " ms" : "") {
+    width_ = std::clamp(makespan_ * kUnitWidth, kNarrowest, kWidest);
+    std::vector<int64_t> layer_bytes(run_.plan.layer_count(), kLayerBytes);
+    use_ = activation_use(run_.plan, run_.timeline, layer_bytes, 0);
     peak_ = std::max<int64_t>(1, *std::max_element(use_.peak_bytes.begin(), use_.peak_bytes.end()));
   }
 
@@ -65,10 +66,9 @@ class Plot {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
         "font-family=\"sans-serif\" font-size=\"11\">\n<text x=\"{}\" y=\"18\" "
         "font-size=\"13\">{}: "
-        "makespan {:g}, idle share {:.4f} by makespan, {:.4f} by span</text>\n",
-        kLeft + width_ + 16, height, kLeft, escaped(run_.plan.schedule),
-        static_cast<double>(makespan_ns_) / kNsPerTimeUnit, run_.measures.bubble_makespan,
-        run_.measures.bubble_span);
+        "makespan {:g}{}, idle share {:.4f} by makespan, {:.4f} by span</text>\n",
+        kLeft + width_ + 16, height, kLeft, escaped(run_.plan.schedule), makespan_, unit_,
+        run_.measures.bubble_makespan, run_.measures.bubble_span);
     for (int device = 0; device < devices; ++device) draw_device(device);
     return text_ + "</svg>\n";
   }
@@ -138,6 +138,8 @@ class Plot {
   const ScheduleRun& run_;
   std::vector<int> numbers_;
   int64_t makespan_ns_;
+  double makespan_;  ///< in units
+  const char* unit_;
   double width_ = 0;
   ActivationUse use_;
   int64_t peak_ = 1;
@@ -146,10 +148,10 @@ class Plot {
 
 }  // namespace
 
-Result<std::string> plot_svg(const ScheduleRun& run) {
+Result<std::string> plot_svg(const SimulatedRun& shown) {
   int64_t slots = 0;
-  for (const std::vector<int>& order : run.timeline.order) slots += std::ssize(order);
-  if (slots <= kMaxPlotSlots) return Plot(run).draw();
+  for (const std::vector<int>& order : shown.run.timeline.order) slots += std::ssize(order);
+  if (slots <= kMaxPlotSlots) return Plot(shown).draw();
   return invalid_argument(fmt::format(
       "a plot shows at most {} actions; this run has {}: use fewer micro-batches, or --trace",
       kMaxPlotSlots, slots));
@@ -160,20 +162,18 @@ Status check_plot_path(const std::string& path) {
   return invalid_argument(fmt::format("--plot is '{}'; it must end in .svg or .html", path));
 }
 
-Status write_plot(const std::string& path, const ScheduleRun& run) {
+Status write_plot(const std::string& path, const SimulatedRun& shown) {
   STAGECOACH_RETURN_IF_ERROR(check_plot_path(path));
   bool page = path.ends_with(".html");
-  STAGECOACH_ASSIGN_OR_RETURN(std::string svg, plot_svg(run));
+  STAGECOACH_ASSIGN_OR_RETURN(std::string svg, plot_svg(shown));
   if (!page) return write_file_atomically(path, svg);
-  std::string text = run_to_text(run);
-  text.resize(std::min(text.find("r0|"), text.size()));
   return write_file_atomically(
       path,
       fmt::format("<!doctype html>\n<meta charset=\"utf-8\">\n<title>{}</title>\n<pre>{}</pre>\n"
                   "<p>blue: forward; green: backward; orange: its input half; violet: its "
                   "weight half; darker: second chunk; grey: idle; red line: activations "
                   "held</p>\n{}",
-                  escaped(run.plan.schedule), escaped(text), svg));
+                  escaped(shown.run.plan.schedule), escaped(measures_to_text(shown)), svg));
 }
 
 }  // namespace stagecoach

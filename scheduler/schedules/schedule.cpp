@@ -80,10 +80,7 @@ Status check_extent(const Schedule& schedule, const ScheduleParameters& paramete
 
 }  // namespace
 
-Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& parameters) {
-  STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "stages", parameters.stages, 1, 4096));
-  STAGECOACH_RETURN_IF_ERROR(
-      check_range(schedule.name, "microbatches", parameters.micro_batches, 1, kNoLimit));
+Status check_parameters(const Schedule& schedule, const ScheduleParameters& parameters) {
   for (const ScheduleParameter& parameter : schedule_parameters()) {
     const std::optional<int>& value = parameters.*parameter.value;
     if (!value) continue;
@@ -98,6 +95,14 @@ Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& param
     }
     STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, parameter.name, *value, 0, kNoLimit));
   }
+  return Status::ok();
+}
+
+Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& parameters) {
+  STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "stages", parameters.stages, 1, 4096));
+  STAGECOACH_RETURN_IF_ERROR(
+      check_range(schedule.name, "microbatches", parameters.micro_batches, 1, kNoLimit));
+  STAGECOACH_RETURN_IF_ERROR(check_parameters(schedule, parameters));
   int iterations = parameters.iterations.value_or(1);
   STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "iterations", iterations, 1, 100'000));
   STAGECOACH_RETURN_IF_ERROR(check_extent(schedule, parameters));

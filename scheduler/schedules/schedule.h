@@ -34,6 +34,7 @@ struct ScheduleParameters {
   std::optional<int> memory_limit;      ///< activations a device may hold, in stage units
   StageTimes times;                     ///< what searches plan with; zeros: F = I = W
   std::vector<StageTimes> stage_times;  ///< to simulate with: per stage number; empty: times / V
+  std::vector<double> speeds;           ///< to simulate with: per device; empty: 1
   double freed_at_input = 0.5;          ///< share of activations a search frees at I
   StageLayers layers;                   ///< per model stage; empty: one layer each
 };
@@ -73,6 +74,9 @@ const std::vector<Schedule>& all_schedules();
 
 /// The schedule called `name`; else not found, with the nearest name.
 Result<const Schedule*> find_schedule(std::string_view name);
+
+/// Refuses optional parameters that are given and that the schedule does not have.
+Status check_parameters(const Schedule& schedule, const ScheduleParameters& parameters);
 
 /// Makes and validates a plan. Parameters outside what the schedule allows are an invalid argument
 /// that names schedule, parameter, value and what is allowed. Pure.

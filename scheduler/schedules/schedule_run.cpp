@@ -1,6 +1,7 @@
 #include "scheduler/schedules/schedule_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <utility>
 
@@ -16,6 +17,16 @@ Status check_conditions(const Plan& plan, const RunConditions& conditions) {
                     conditions.freed_at_input));
   }
   STAGECOACH_RETURN_IF_ERROR(check_stage_times(conditions.times));
+  bool one_each = conditions.speeds.empty() || std::ssize(conditions.speeds) == plan.device_count();
+  if (!one_each) {
+    return invalid_argument(fmt::format("speeds were given for {} devices; schedule {} has {}",
+                                        conditions.speeds.size(), plan.schedule,
+                                        plan.device_count()));
+  }
+  for (double speed : conditions.speeds) {
+    if (speed > 0 && std::isfinite(speed)) continue;
+    return invalid_argument(fmt::format("the speed of a device is {}; it must be above 0", speed));
+  }
   if (conditions.stage_times.empty()) return Status::ok();
   if (plan.residence == Residence::kStreamed && plan.schedule != "mobius") {
     return invalid_argument(
@@ -38,21 +49,29 @@ Status check_conditions(const Plan& plan, const RunConditions& conditions) {
 
 }  // namespace
 
-Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions) {
-  STAGECOACH_RETURN_IF_ERROR(check_conditions(plan, conditions));
+ScheduleRun measure_run(Plan plan, PlanTimeline timeline, double freed_at_input,
+                        OrderNotation notation) {
   ScheduleRun run;
   run.plan = std::move(plan);
-  ActionDuration durations = conditions.stage_times.empty()
-                                 ? uniform_durations(run.plan, conditions.times, conditions.chunks)
-                                 : stage_durations(run.plan, conditions.stage_times);
-  run.timeline = simulate_plan(run.plan, run.plan.layer_count(), durations,
-                               uniform_hops(conditions.times.hop_ns));
+  run.timeline = std::move(timeline);
   run.measures = measure_timeline(run.plan, run.timeline);
-  run.peak_activations = peak_activations(run.plan, run.timeline, conditions.freed_at_input);
+  run.peak_activations = peak_activations(run.plan, run.timeline, freed_at_input);
   run.versions = weight_versions(run.plan, run.timeline);
   run.drift = version_drift(run.versions);
-  run.order = order_text(run.plan, run.timeline, conditions.notation);
+  run.order = order_text(run.plan, run.timeline, notation);
   return run;
+}
+
+Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions) {
+  STAGECOACH_RETURN_IF_ERROR(check_conditions(plan, conditions));
+  ActionDuration durations = conditions.stage_times.empty()
+                                 ? uniform_durations(plan, conditions.times, conditions.chunks)
+                                 : stage_durations(plan, conditions.stage_times);
+  if (!conditions.speeds.empty()) durations = at_speeds(durations, conditions.speeds);
+  PlanTimeline timeline =
+      simulate_plan(plan, plan.layer_count(), durations, uniform_hops(conditions.times.hop_ns));
+  return measure_run(std::move(plan), std::move(timeline), conditions.freed_at_input,
+                     conditions.notation);
 }
 
 Result<ScheduleRun> run_schedule(std::string_view name, const ScheduleParameters& parameters,
@@ -61,10 +80,12 @@ Result<ScheduleRun> run_schedule(std::string_view name, const ScheduleParameters
   // Before the plan is made: a search plans with these times.
   STAGECOACH_RETURN_IF_ERROR(check_stage_times(parameters.times));
   STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_plan(*schedule, parameters));
-  RunConditions conditions{parameters.times, schedule_chunks(*schedule, parameters),
-                           parameters.stage_times, freed_at_input, schedule->notation};
+  RunConditions conditions{parameters.times,       schedule_chunks(*schedule, parameters),
+                           parameters.stage_times, parameters.speeds,
+                           freed_at_input,         schedule->notation};
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_plan(std::move(plan), conditions));
-  bool plain = parameters.times.hop_ns == 0 && parameters.stage_times.empty();
+  bool plain =
+      parameters.times.hop_ns == 0 && parameters.stage_times.empty() && parameters.speeds.empty();
   if (schedule->closed_form != nullptr && plain) {
     run.closed_form = schedule->closed_form(parameters, parameters.times);
   }

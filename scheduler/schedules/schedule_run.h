@@ -30,12 +30,18 @@ struct RunConditions {
   StageTimes times;
   int chunks = 1;                       ///< a stage takes `times` / chunks
   std::vector<StageTimes> stage_times;  ///< per stage number instead; empty: `times`
+  std::vector<double> speeds;           ///< per device: an action takes its time / speed; empty: 1
   double freed_at_input = 0;            ///< share of activations freed at I, 0 to 1
   OrderNotation notation = OrderNotation::kChunks;
 };
 
+/// What follows from a timeline of a valid plan, whichever way it was found. Pure.
+ScheduleRun measure_run(Plan plan, PlanTimeline timeline, double freed_at_input,
+                        OrderNotation notation);
+
 /// Simulates a valid plan. Times that are not positive, more or fewer of them than stages, and
-/// times by stage where a layer is in two stage numbers (roundpipe's slots) are refused. Pure.
+/// times by stage where a layer is in two stage numbers (roundpipe's slots) are refused, as are
+/// speeds that are not positive or not one a device. Pure.
 Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions);
 
 /// Makes the plan of schedule `name` and simulates it with `parameters.times`. Pure.

@@ -106,6 +106,94 @@ TEST(StepModel, TransfersAndUpdatesOnlyDelay) {
   }
 }
 
+/// Two devices, each a slot of one layer that is bound by its parameters.
+StepSetup two_uploads() {
+  StepSetup setup =
+      setup_of(std::vector<LayerProfile>(2, layer_of(100, 200)), 2, 1, 1, UpdateMode::kBarrier);
+  for (LayerProfile& layer : setup.layers) layer.parameter_bytes = 10'000;
+  for (PlannedDevice& device : setup.devices) {
+    device.up_bytes_per_ns = device.down_bytes_per_ns = 10;
+  }
+  return setup;
+}
+const SlotPlan kForwardAndFused{{{ActionKind::kForward, 0, 0},
+                                 {ActionKind::kForwardBackward, 1, 1},
+                                 {ActionKind::kBackward, 0, 0}},
+                                SlotDispatch::kRotation,
+                                {}};
+
+TEST(StepModel, UplinksAndHostMemoryAreShared) {
+  StepSetup setup = two_uploads();
+  CostTable costs(setup.layers);
+  // Both parameters go up from 0 to 1000; forward 100, fused 300; backward's follow from 1000.
+  EXPECT_NEAR(predict_step(setup, costs, kForwardAndFused).step_ns, 2300, 1);
+  // One uplink of one link's rate: the second device's parameters wait for the first's.
+  StepSetup shared = setup;
+  shared.uplinks = {{"pair", 10, 10}};
+  shared.devices[0].uplink = shared.devices[1].uplink = 0;
+  StepPrediction pair = predict_step(shared, costs, kForwardAndFused);
+  EXPECT_NEAR(pair.step_ns, 3300, 2);
+  EXPECT_NEAR(pair.lane(StepLane::kUplinksUp), 3000.0 / 3300, 0.01);
+  EXPECT_EQ(pair.bottleneck(), "uplinks up");
+  // Uplinks of their own change nothing, nor does one that is wide enough.
+  shared.uplinks = {{"first", 10, 10}, {"second", 10, 10}};
+  shared.devices[1].uplink = 1;
+  EXPECT_NEAR(predict_step(shared, costs, kForwardAndFused).step_ns, 2300, 1);
+  shared.uplinks = {{"pair", 20, 20}};
+  shared.devices[1].uplink = 0;
+  EXPECT_NEAR(predict_step(shared, costs, kForwardAndFused).step_ns, 2300, 1);
+  // Host memory is shared by all of them.
+  setup.host_bytes_per_ns = 10;
+  StepPrediction host = predict_step(setup, costs, kForwardAndFused);
+  EXPECT_NEAR(host.step_ns, 3300, 2);
+  EXPECT_EQ(host.bottleneck(), "host memory");
+}
+
+TEST(StepModel, UpdatesPassThroughHostMemory) {
+  StepSetup setup = setup_of({layer_of(100, 200)}, 1, 1, 1, UpdateMode::kBarrier);
+  setup.layers[0].update_ns = 100;
+  setup.layers[0].update_bytes = 1000;
+  setup.host_bytes_per_ns = 5;
+  SlotPlan plan{{{ActionKind::kForwardBackward, 0, 0}}, SlotDispatch::kRotation, {}};
+  EXPECT_NEAR(predict_step(setup, CostTable(setup.layers), plan).step_ns, 500, 1);
+}
+
+// One device, one fused layer, two rounds of one micro-batch: 100 up, 300 computing, 50 down.
+TEST(StepModel, GradientsThatAreSummedOnTheDeviceGoUpAgain) {
+  StepSetup setup = setup_of({layer_of(100, 200)}, 1, 2, 2, UpdateMode::kBarrier);
+  setup.layers[0].parameter_bytes = 1000;
+  setup.layers[0].gradient_bytes = 5000;
+  setup.devices[0].up_bytes_per_ns = setup.devices[0].down_bytes_per_ns = 10;
+  CostTable costs(setup.layers);
+  SlotPlan plan{{{ActionKind::kForwardBackward, 0, 0}}, SlotDispatch::kRotation, {}};
+  EXPECT_NEAR(predict_step(setup, costs, plan).step_ns, 100 + 300 + 300 + 500 + 200, 1e-6);
+  setup.bulk.gradients_summed_on_device = true;
+  // The second round waits for 1000 + 5000 bytes, asked for as the first one starts.
+  EXPECT_NEAR(predict_step(setup, costs, plan).step_ns, 100 + 600 + 300 + 500, 1e-6);
+}
+
+TEST(StepModel, TimelineIsWhatWasComputed) {
+  std::mt19937_64 generator(8);
+  StepSetup setup = random_setup(generator, 12);
+  add_bytes(setup, generator, 0);
+  CostTable costs(setup.layers);
+  SlotPlan plan;
+  plan.stages = random_stages(generator, costs.layer_count());
+  std::vector<ComputedInterval> timeline;
+  StepPrediction step = predict_step(setup, costs, plan, &timeline);
+  MeasuredIterations iterations = measured_iterations(setup);
+  ASSERT_EQ(timeline.size(), plan.stages.size() * setup.micro_batches * iterations.count);
+  std::vector<double> free(setup.devices.size(), 0);
+  double first = timeline[0].start_ns, last = 0;
+  for (const ComputedInterval& slot : timeline) {
+    EXPECT_GE(slot.start_ns, free[slot.device] - 1e-6);
+    free[slot.device] = slot.end_ns;
+    first = std::min(first, slot.start_ns);
+    if (slot.iteration == 0) last = std::max(last, slot.end_ns);
+  }
+  EXPECT_NEAR(step.makespan_ns, last - first, 1e-6 * last);
+}
+
 TEST(StepModel, EarliestFinishIsTheRotationOnEqualDevices) {
   for (int devices = 1; devices <= 8; ++devices) {
     for (int micro_batches = devices; micro_batches <= devices + 4; ++micro_batches) {

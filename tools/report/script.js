@@ -38,6 +38,8 @@ function formatTime(us) {
 const percent = (share) => (share === null || share === undefined ? '–' :
   `${(100 * share).toFixed(1)} %`);
 
+const signedPercent = (share) => `${share < 0 ? '−' : '+'}${percent(Math.abs(share))}`;
+
 // ---- tooltip --------------------------------------------------------------------------------
 
 function showTooltip(event, text) {
@@ -265,7 +267,7 @@ function drawCharts() {
 const kTrack = 0, kStart = 1, kDuration = 2, kName = 3, kStage = 4, kMicroBatch = 5,
   kIteration = 6, kBytes = 7;
 const kLabelWidth = 168, kAxisHeight = 24, kComputeHeight = 26, kLaneHeight = 12, kGap = 2,
-  kGroupGap = 10;
+  kGroupGap = 10, kPredicted = 'predicted ';
 
 class Timeline {
   constructor(trace) {
@@ -277,26 +279,65 @@ class Timeline {
     this.draw();
   }
 
-  layOut() {
+  // Tracks that hold something; a device's predicted computing follows its measured one.
+  tracksInOrder() {
     const used = new Set(this.trace.slices.map((s) => s[kTrack]));
+    const tracks = this.trace.tracks.map((track, index) => ({track, index}))
+      .filter((each) => used.has(each.index));
+    const isPredicted = (track) => track.process.startsWith(kPredicted);
+    const ordered = [], placed = new Set();
+    const place = (each, device) => {
+      ordered.push({...each, device, isPredicted: isPredicted(each.track)});
+      placed.add(each.index);
+    };
+    for (const each of tracks.filter((one) => !isPredicted(one.track))) {
+      place(each, each.track.process);
+      for (const other of tracks) {
+        const belongs = other.track.process === kPredicted + each.track.process &&
+          other.track.name === each.track.name;
+        if (belongs) place(other, each.track.process);
+      }
+    }
+    for (const each of tracks.filter((one) => !placed.has(one.index))) {
+      place(each, each.track.process);
+    }
+    return ordered;
+  }
+
+  layOut() {
     this.rows = [];
-    let y = kAxisHeight, process = null;
-    this.trace.tracks.forEach((track, index) => {
-      if (!used.has(index)) return;
-      if (track.process !== process) {
-        if (process !== null) y += kGroupGap;
-        process = track.process;
+    let y = kAxisHeight, last = null;
+    for (const {track, index, device, isPredicted} of this.tracksInOrder()) {
+      if (device !== last) {
+        if (last !== null) y += kGroupGap;
+        last = device;
       }
       const isCompute = track.name === 'compute';
       const isHost = track.process === 'host';
       const height = isCompute || isHost ? kComputeHeight : kLaneHeight;
       const slices = this.trace.slices.filter((s) => s[kTrack] === index)
         .sort((a, b) => a[kStart] - b[kStart]);
-      this.rows.push({track, y, height, isCompute, isHost, slices});
+      this.rows.push({track, y, height, isCompute, isHost, isPredicted, device, slices});
       y += height + kGap;
-    });
+    }
     this.height = y + 4;
     this.rowOfCompute = this.rows.filter((row) => row.isCompute);
+  }
+
+  // The same slot on the other of the two rows of a device.
+  counterpart(row, slice) {
+    if (!row.isCompute) return null;
+    const other = this.rows.find((each) => each.isCompute && each.device === row.device &&
+      each.isPredicted !== row.isPredicted);
+    return other && other.slices.find((s) =>
+      [kName, kStage, kMicroBatch, kIteration].every((key) => s[key] === slice[key])) || null;
+  }
+
+  // How far the prediction of a device is off: "+2.1 %".
+  differenceText(device) {
+    const prediction = this.trace.prediction;
+    const found = prediction && prediction.devices.find((each) => each.device === device);
+    return found ? signedPercent(found.difference) : '';
   }
 
   kind(row, slice) {
@@ -358,9 +399,15 @@ class Timeline {
     if (row.isCompute || row.isHost) {
       g.fillStyle = color('text');
       g.font = '600 12px system-ui, sans-serif';
-      const name = row.isHost ? `host ${row.track.name}` : row.track.process;
+      const name = row.isHost ? `host ${row.track.name}` :
+        row.isPredicted ? 'predicted' : row.track.process;
       g.fillText(name, 0, middle);
-      if (row.isCompute) {
+      if (row.isPredicted) {
+        g.fillStyle = color('muted');
+        g.font = '11px system-ui, sans-serif';
+        g.textAlign = 'right';
+        g.fillText(this.differenceText(row.device), kLabelWidth - 8, middle);
+      } else if (row.isCompute) {
         g.fillStyle = color('muted');
         g.font = '11px system-ui, sans-serif';
         g.textAlign = 'right';
@@ -438,6 +485,13 @@ class Timeline {
     }
     if (slice[kIteration] >= 0) lines.push(`iteration ${slice[kIteration] + 1}`);
     lines.push(`${formatTime(slice[kDuration])}, from ${formatTime(slice[kStart])}`);
+    const other = this.counterpart(row, slice);
+    if (other) {
+      const [measured, predicted] = row.isPredicted ? [other, slice] : [slice, other];
+      lines.push(`${row.isPredicted ? 'measured' : 'predicted'} ` +
+        `${formatTime(other[kDuration])}, from ${formatTime(other[kStart])}`,
+        `prediction ${signedPercent(predicted[kDuration] / measured[kDuration] - 1)}`);
+    }
     if (slice[kBytes] >= 0) {
       const rate = slice[kDuration] > 0 ? slice[kBytes] / slice[kDuration] * 1e6 : 0;
       lines.push(`${formatBytes(slice[kBytes])}` + (rate ? `, ${formatBytes(rate)}/s` : ''));
@@ -552,6 +606,13 @@ function buildLegend() {
   }
 }
 
+function describePrediction(prediction) {
+  if (!prediction) return '';
+  return ` Computing of iteration ${prediction.iteration} was predicted to take ` +
+    `${formatTime(prediction.predicted_us)} and took ${formatTime(prediction.measured_us)}: ` +
+    `${signedPercent(prediction.difference)}.`;
+}
+
 function buildTimeline() {
   const trace = data.trace;
   if (!trace || !trace.slices.length) {
@@ -567,7 +628,7 @@ function buildTimeline() {
     `${trace.total.toLocaleString('en-US')} recorded slices (a report carries at most ` +
     `${trace.limit.toLocaleString('en-US')}; trace.json opens in Perfetto with all of them).` +
     (trace.dropped > 0 ? ` The recorder was full then: ${trace.dropped.toLocaleString('en-US')} ` +
-      'later slices were not recorded.' : '');
+      'later slices were not recorded.' : '') + describePrediction(trace.prediction);
   buildLegend();
   return new Timeline(trace);
 }

@@ -1,0 +1,22 @@
+#include "scheduler/update_cost.h"
+
+namespace stagecoach {
+
+void set_update_cost(StepSetup& setup, double bytes_per_parameter, double bytes_per_ns) {
+  constexpr double kParameterBytes = 2;
+  for (LayerProfile& layer : setup.layers) {
+    double bytes =
+        static_cast<double>(layer.parameter_bytes) / kParameterBytes * bytes_per_parameter;
+    layer.update_bytes = static_cast<ByteCount>(bytes);
+    layer.update_ns = bytes / bytes_per_ns;
+  }
+}
+
+StepSetup as_roundpipe_runs(StepSetup setup, double host_work_bytes_per_ns) {
+  set_update_cost(setup, kRoundPipeUpdateBytesPerParameter, host_work_bytes_per_ns);
+  setup.bulk = {true, true, kRoundPipePieceBytes};
+  for (LayerProfile& layer : setup.layers) layer.saved_bytes = layer.gradient_sum_bytes = 0;
+  return setup;
+}
+
+}  // namespace stagecoach
