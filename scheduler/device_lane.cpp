@@ -259,6 +259,7 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   std::span<const BlockUse> uses = layer.uses();
   ByteCount base = memory().parameters[slots_[slot].buffer % 2];
   for (size_t use = 0; use < uses.size(); ++use) {
+    gradient_views_[use] = {};
     for (const StageLayout::BlockPlace& block : layout.blocks) {
       if (block.block != uses[use].block) continue;
       parameter_views_[use] = memory_.slice(base + block.offset, block.size);

@@ -178,7 +178,7 @@ Task<Status> StageExecutor::run_pass() {
   }
   if (!context_.input->inference) {
     for (int block = 0; block < setup_.host_state->block_count(); ++block) {
-      group.spawn(collect_gradients(block));
+      if (!setup_.network->blocks[block].is_frozen) group.spawn(collect_gradients(block));
     }
   }
   co_return co_await group.join();
