@@ -143,6 +143,7 @@ Result<IterationReport> report_iteration(const PlanContext& context,
     report.bytes_down += lanes[device]->bytes_down();
   }
   if (last_end <= first_start) return report;
+  report.start_ns = first_start;
   report.span_ns = last_end - first_start;
   double available = static_cast<double>(report.span_ns) * static_cast<double>(lanes.size());
   report.bubble = 1 - static_cast<double>(report.compute_busy_ns) / available;

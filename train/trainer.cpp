@@ -21,6 +21,7 @@
 #include "train/batch_staging.h"
 #include "train/initial_values.h"
 #include "train/optimizer.h"
+#include "train/predicted_slices.h"
 #include "train/trainer_options.h"
 
 namespace stagecoach {
@@ -55,7 +56,9 @@ struct Trainer::Impl {
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
-  double predicted_step_ns(const PlannedRun& run) const;
+  StepSetup used_devices(const PlannedRun& run) const;
+  std::vector<TraceSlice> predicted_pass();
+  void note_pass(const Plan& plan, const IterationReport& report);
   Result<IterationReport> run_pass(const Plan& plan, PassInput& pass);
   Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
   Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
@@ -82,6 +85,7 @@ struct Trainer::Impl {
 
   int64_t iteration = 0;
   int64_t passes_of_plan = 0;  ///< the rotation continues across them
+  std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
   int64_t pass_ns = 0;
   std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
@@ -229,12 +233,24 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   return Status::ok();
 }
 
-/// What a step by the plan of `run` takes with layers as measured.
-double Trainer::Impl::predicted_step_ns(const PlannedRun& run) const {
-  StepSetup setup = step_setup(network, request), used = setup;
+/// What planning knows of the devices of `run`, in its order.
+StepSetup Trainer::Impl::used_devices(const PlannedRun& run) const {
+  StepSetup all = step_setup(network, request), used = all;
   used.devices.clear();
-  for (int device : run.devices) used.devices.push_back(setup.devices[device]);
-  return predict_step(used, CostTable(used.layers), run.slots).step_ns;
+  for (int device : run.devices) used.devices.push_back(all.devices[device]);
+  return used;
+}
+
+/// The last pass as the plan in use predicts it, in processes behind those of devices and host.
+std::vector<TraceSlice> Trainer::Impl::predicted_pass() {
+  if (!planned.predicted || !last_pass) return {};
+  for (int device : planned.devices) {
+    int process = static_cast<int>(devices.size()) + 1 + device;
+    trace.name_process(process, "predicted " + devices[device]->id());
+    trace.name_track(process, 0, lane_name(LaneKind::kCompute));
+    last_pass->processes.push_back(process);
+  }
+  return predicted_slices(used_devices(planned), planned.slots, *last_pass);
 }
 
 /// Plans once more, with what has been measured, and changes over where that is worth it. No bit of
@@ -245,7 +261,8 @@ Status Trainer::Impl::replan() {
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun next, make_plan());
   bool same = next.devices == planned.devices && next.slots == planned.slots &&
               next.slot_devices == planned.slot_devices;
-  double now_ns = predicted_step_ns(planned);
+  StepSetup used = used_devices(planned);
+  double now_ns = predict_step(used, CostTable(used.layers), planned.slots).step_ns;
   // Slots that were placed for other speeds do not move by themselves.
   bool misplaced = planned.slots.dispatch == SlotDispatch::kEarliestFinish &&
                    next.slot_devices != planned.slot_devices;
@@ -261,6 +278,19 @@ Status Trainer::Impl::replan() {
       next.predicted->step_ns / 1e6, now_ns / 1e6, next.slots.stages.size(), next.devices.size(),
       devices.size()));
   return adopt(std::move(next));
+}
+
+/// Remembers when and where the last training pass ran.
+void Trainer::Impl::note_pass(const Plan& plan, const IterationReport& report) {
+  if (!options.trace || plan.residence == Residence::kBound) return;
+  last_pass.emplace();
+  last_pass->start_ns = report.start_ns;
+  last_pass->iteration = static_cast<int32_t>(iteration);
+  if (planned.slots.dispatch != SlotDispatch::kRotation) return;
+  for (int device = 0; device < plan.device_count(); ++device) {
+    const std::vector<Action>& actions = plan.device_actions[device];
+    if (!actions.empty() && actions.front() == Action{0, 0}) last_pass->first_device = device;
+  }
 }
 
 Result<IterationReport> Trainer::Impl::run_pass(const Plan& plan, PassInput& pass) {
@@ -298,6 +328,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
   STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
   impl.tuner->add_pass(plan, impl.planned.devices, report);
+  impl.note_pass(plan, report);
   impl.gradients_pending = true;
   impl.pass_ns += RealClock::instance().now_ns() - start_ns;
   impl.controller_fractions.push_back(report.controller_fraction);
@@ -427,7 +458,9 @@ const MeasuredRun* Trainer::measured() const {
 std::vector<std::string> Trainer::take_notes() {
   return std::exchange(impl_->notes, {});
 }
-const Trace& Trainer::trace() const {
+const Trace& Trainer::trace() {
+  for (const TraceSlice& slice : impl_->predicted_pass()) impl_->trace.add(slice);
+  impl_->last_pass.reset();
   return impl_->trace;
 }
 

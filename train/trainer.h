@@ -144,8 +144,9 @@ class Trainer {
   const MeasuredRun* measured() const;
   /// Lines for people about plans made and devices left out since the last call.
   std::vector<std::string> take_notes();
-  /// Slices recorded so far; empty unless options.trace.
-  const Trace& trace() const;
+  /// Slices recorded so far; empty unless options.trace. Where steps are predicted, processes
+  /// called "predicted DEVICE" show the last pass as it was predicted.
+  const Trace& trace();
   /// sha256 of the fp32 optimizer copies in block order, without alignment gaps.
   std::string weights_sha256() const;
 
