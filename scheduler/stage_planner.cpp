@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "scheduler/stage_packing.h"
+#include "scheduler/step_limits.h"
 
 namespace stagecoach {
 
@@ -511,7 +512,22 @@ bool plan_fits(const StepSetup& setup, const CostTable& costs, const SlotPlan& p
 
 Result<PlannedStages> plan_stages(const StepSetup& setup, const StageSearchOptions& options) {
   STAGECOACH_RETURN_IF_ERROR(check_step_setup(setup));
-  return StageSearch(setup, options).run();
+  if (!has_shared_limits(setup)) return StageSearch(setup, options).run();
+  CostTable costs(setup.layers);
+  std::vector<StepSetup> setups = setups_without_limits(setup);
+  StageSearchOptions part = options;
+  if (part.most_slots == 0) part.most_slots = slots_within_budget(costs.layer_count());
+  part.most_slots /= std::ssize(setups);
+  Result<PlannedStages> best = plan_by_roundpipe_rule(setup);
+  if (!are_equal(setup.devices)) best = not_found("RoundPipe knows equal devices only");
+  for (const StepSetup& one : setups) {
+    Result<PlannedStages> found = StageSearch(one, part).run();
+    if (!found.is_ok()) return found.status();
+    found->prediction = predict_step(setup, costs, found->slots);
+    bool is_better = !best.is_ok() || found->prediction.step_ns < best->prediction.step_ns;
+    if (is_better) best = std::move(found);
+  }
+  return best;
 }
 
 Result<PlannedStages> plan_by_roundpipe_rule(const StepSetup& setup) {

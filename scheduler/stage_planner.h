@@ -38,7 +38,8 @@ struct PlannedStages {
 /// among the candidates, so the result is never predicted to be slower. Equal devices rotate; on
 /// unequal ones stages are cut to the speed and memory of the place they fall on, or equal stages
 /// go to the device that ends first, whichever is faster. Deterministic: limits on work are counts,
-/// not times. Resource exhausted when even single layers do not fit. Pure.
+/// not times. With shared limits the search runs without them (setups_without_limits) and its
+/// results are ranked with them. Resource exhausted when even single layers do not fit. Pure.
 Result<PlannedStages> plan_stages(const StepSetup& setup, const StageSearchOptions& options = {});
 
 /// The prediction for RoundPipe's released rule on the same devices; not found when its stages do

@@ -7,6 +7,13 @@
 
 namespace stagecoach {
 
+/// Whether devices share an uplink or host memory that has a limit.
+bool has_shared_limits(const StepSetup& setup);
+
+/// Setups without shared limits to search with, which takes a tenth of the time: each link as fast
+/// as alone, and as fast as where all are in use.
+std::vector<StepSetup> setups_without_limits(const StepSetup& setup);
+
 /// What copies and updates of a step share beside each device's own link: uplinks and the host's
 /// memory, where the setup limits them.
 class StepLimits {

@@ -70,6 +70,7 @@ Executed executed(const Case& one, const std::vector<Stage>& stages) {
   SimCard card{"test", "test card", 64 * kGiB, kFlopPerS, 1e18, rate, 2 * rate, "made up"};
   profile.cards.assign(one.setup.devices.size(), card);
   profile.host_work_bytes_per_s = 1e18;
+  profile.host_memory_bytes_per_s = one.setup.host_bytes_per_ns * 1e9;
   profile.copy_latency_ns = profile.kernel_latency_ns = 0;
   profile.costs = HostCosts{0, 0, 0};
   auto machine = std::make_shared<SimMachine>(std::move(profile));
@@ -110,6 +111,35 @@ TEST(SlowStepModel, AgreesWithTheExecutor) {
   std::sort(errors.begin(), errors.end());
   RecordProperty("median", std::to_string(errors[errors.size() / 2]));
   RecordProperty("worst", std::to_string(errors.back()));
+}
+
+// Host memory that carries two fifths to all of what the links could: the executor's flows share it
+// evenly, the model's in order of slots.
+TEST(SlowStepModel, SharedHostMemoryIsNearTheExecutor) {
+  std::mt19937_64 generator(44);
+  std::vector<double> errors;
+  double most_delay = 0;
+  for (int trial = 0; trial < 120; ++trial) {
+    Case one = random_case(generator);
+    Result<PlannedStages> planned = plan_stages(one.setup);
+    ASSERT_TRUE(planned.is_ok());
+    double share = 0.2 * static_cast<double>(2 + generator() % 4);
+    double links = 2 * one.setup.devices[0].up_bytes_per_ns * one.setup.device_count();
+    one.setup.host_bytes_per_ns = share * links;
+    const SlotPlan& slots = planned->slots;
+    double predicted_ns = predict_step(one.setup, CostTable(one.setup.layers), slots).makespan_ns;
+    double span_ns = executed(one, slots.stages).span_ns;
+    errors.push_back(std::abs(predicted_ns / span_ns - 1));
+    EXPECT_LE(errors.back(), 0.15) << "trial " << trial << ", share " << share;
+    most_delay = std::max(most_delay, span_ns / planned->prediction.makespan_ns);
+  }
+  std::sort(errors.begin(), errors.end());
+  EXPECT_LE(errors[errors.size() / 2], 0.005);
+  EXPECT_LE(errors[errors.size() * 9 / 10], 0.05);
+  RecordProperty("median", std::to_string(errors[errors.size() / 2]));
+  RecordProperty("worst", std::to_string(errors.back()));
+  // The limit was one.
+  EXPECT_GE(most_delay, 1.1);
 }
 
 // What the executor takes decides which plan is better.
