@@ -38,21 +38,28 @@ Status check_conditions(const Plan& plan, const RunConditions& conditions) {
 
 }  // namespace
 
-Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions) {
-  STAGECOACH_RETURN_IF_ERROR(check_conditions(plan, conditions));
+ScheduleRun describe_run(Plan plan, PlanTimeline timeline, double freed_at_input,
+                         OrderNotation notation) {
   ScheduleRun run;
   run.plan = std::move(plan);
-  ActionDuration durations = conditions.stage_times.empty()
-                                 ? uniform_durations(run.plan, conditions.times, conditions.chunks)
-                                 : stage_durations(run.plan, conditions.stage_times);
-  run.timeline = simulate_plan(run.plan, run.plan.layer_count(), durations,
-                               uniform_hops(conditions.times.hop_ns));
+  run.timeline = std::move(timeline);
   run.measures = measure_timeline(run.plan, run.timeline);
-  run.peak_activations = peak_activations(run.plan, run.timeline, conditions.freed_at_input);
+  run.peak_activations = peak_activations(run.plan, run.timeline, freed_at_input);
   run.versions = weight_versions(run.plan, run.timeline);
   run.drift = version_drift(run.versions);
-  run.order = order_text(run.plan, run.timeline, conditions.notation);
+  run.order = order_text(run.plan, run.timeline, notation);
   return run;
+}
+
+Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions) {
+  STAGECOACH_RETURN_IF_ERROR(check_conditions(plan, conditions));
+  ActionDuration durations = conditions.stage_times.empty()
+                                 ? uniform_durations(plan, conditions.times, conditions.chunks)
+                                 : stage_durations(plan, conditions.stage_times);
+  PlanTimeline timeline =
+      simulate_plan(plan, plan.layer_count(), durations, uniform_hops(conditions.times.hop_ns));
+  return describe_run(std::move(plan), std::move(timeline), conditions.freed_at_input,
+                      conditions.notation);
 }
 
 Result<ScheduleRun> run_schedule(std::string_view name, const ScheduleParameters& parameters,

@@ -38,6 +38,10 @@ struct RunConditions {
 /// times by stage where a layer is in two stage numbers (roundpipe's slots) are refused. Pure.
 Result<ScheduleRun> run_plan(Plan plan, const RunConditions& conditions);
 
+/// What follows from a plan and when its actions ran. Pure.
+ScheduleRun describe_run(Plan plan, PlanTimeline timeline, double freed_at_input,
+                         OrderNotation notation);
+
 /// Makes the plan of schedule `name` and simulates it with `parameters.times`. Pure.
 Result<ScheduleRun> run_schedule(std::string_view name, const ScheduleParameters& parameters,
                                  double freed_at_input);
