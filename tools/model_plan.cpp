@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 #include <functional>
 
@@ -14,11 +15,17 @@ namespace stagecoach {
 namespace {
 
 /// Weight, remainder and moments, and a gradient of the compute type; the fp32 sum of several
-/// rounds.
-ByteCount state_bytes(const Network& network, int rounds) {
+/// rounds. What is not trained is there in the compute type alone.
+HostBytes state_bytes(const Network& network, int rounds) {
+  ByteCount copy = dtype_size_bytes(network.dtype);
   ByteCount gradient = network.dtype == DType::kF32 || rounds > 1 ? 4 : 2;
-  ByteCount bytes = 0;
-  for (const ParameterBlock& block : network.blocks) bytes += block.element_count * (12 + gradient);
+  HostBytes bytes;
+  for (const ParameterBlock& block : network.blocks) {
+    int64_t elements = block.element_count;
+    bytes.pinned += elements * (block.is_frozen ? copy : 2 * copy);
+    (block.is_frozen ? bytes.frozen_state : bytes.trained_state) +=
+        elements * (block.is_frozen ? copy : 12 + gradient);
+  }
   return bytes;
 }
 
@@ -97,10 +104,16 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
   plan.plan_ms = static_cast<double>(RealClock::instance().now_ns() - start_ns) / 1e6;
   const std::vector<Stage>& stages = plan.plan.planned.slots.stages;
   plan.device_bytes = CostTable(plan.setup.layers).bytes(stages);
-  plan.host_state_bytes = state_bytes(network, request.rounds);
   std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
-  plan.host_activation_bytes = boundary_bytes(network, starts, request);
-  return plan;
+  plan.host = state_bytes(network, request.rounds);
+  plan.host.activations = boundary_bytes(network, starts, request);
+  plan.host.pinned += plan.host.activations;
+  if (request.host_memory_bytes == 0 || plan.host.total() <= request.host_memory_bytes) return plan;
+  return resource_exhausted(fmt::format(
+      "training needs {} of host memory ({} state, {} activations), which has {}; use fewer or "
+      "smaller micro-batches, adapters (--lora-rank) or a 16-bit --dtype",
+      format_bytes(plan.host.total()), format_bytes(plan.host.state()),
+      format_bytes(plan.host.activations), format_bytes(request.host_memory_bytes)));
 }
 
 PlanExplanation explain_plan(const ModelPlan& plan) {
@@ -161,12 +174,13 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
   }
   LongestSequences longest;
   longest.positions = positions;
-  longest.host_bytes = host_memory_bytes();
+  longest.host_bytes =
+      request.host_memory_bytes > 0 ? request.host_memory_bytes : host_memory_bytes();
   longest.device = largest([&](int64_t sequence) {
     MicroBatchShape shape{request.shape.sequences, sequence};
     return least == 0 || device_memory_need(network, stages, shape).total() <= least;
   });
-  ByteCount state = state_bytes(network, request.rounds);
+  ByteCount state = state_bytes(network, request.rounds).state();
   longest.host = largest([&](int64_t sequence) {
     ModelPlanRequest other = request;
     other.shape.sequence = sequence;

@@ -16,6 +16,18 @@ struct ModelPlanRequest {
   int micro_batches = 4;
   int rounds = 1;
   UpdateMode update = UpdateMode::kOverlap;
+  ByteCount host_memory_bytes = 0;  ///< that plans must fit into; 0: not checked
+};
+
+/// What a step keeps in host memory.
+struct HostBytes {
+  ByteCount trained_state = 0;  ///< weights, moments and gradients
+  ByteCount frozen_state = 0;   ///< weights that are not trained
+  ByteCount activations = 0;    ///< boundaries of all micro-batches between stages
+  ByteCount pinned = 0;  ///< of the above: what devices read and write (no moments nor remainders)
+
+  ByteCount state() const { return trained_state + frozen_state; }
+  ByteCount total() const { return state() + activations; }
 };
 
 /// A model's plan with everything that `stagecoach plan` says of it.
@@ -24,11 +36,11 @@ struct ModelPlan {
   DevicePlan plan;
   double plan_ms = 0;
   StageBytes device_bytes;  ///< regions of a device that runs all stages
-  ByteCount host_state_bytes = 0;
-  ByteCount host_activation_bytes = 0;  ///< boundaries of all micro-batches between stages
+  HostBytes host;
 };
 
-/// Plans `network` on `rated` devices from FLOP and bytes. Resource exhausted when it does not fit.
+/// Plans `network` on `rated` devices from FLOP and bytes. Resource exhausted when it does not fit
+/// devices or host.
 Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& request,
                              const RatedDevices& rated);
 

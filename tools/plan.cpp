@@ -2,24 +2,23 @@
 #include <fmt/format.h>
 #include <memory>
 
-#include "model/gpt2.h"
-#include "model/model_source.h"
 #include "scheduler/schedules/schedule.h"
 #include "tools/command.h"
+#include "tools/executed_step.h"
 #include "tools/exit_code.h"
 #include "tools/model_plan.h"
 #include "tools/plan_output.h"
+#include "tools/planned_model.h"
 
 namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kDefaultSequence = 1024;
-
 struct PlanOptions {
-  std::string model, devices, schedule = "roundpipe", profile, update = "overlap", dtype = "fp32";
+  std::string model, devices, schedule = "roundpipe", profile, update = "overlap", dtype,
+                              host_memory;
   bool explain = false, max_sequence = false;
-  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = 0;
+  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = 0, lora_rank = 0;
 };
 
 Status check_options(const PlanOptions& options) {
@@ -50,15 +49,6 @@ Status check_options(const PlanOptions& options) {
                                       options.rounds, options.micro_batches));
 }
 
-Result<int64_t> choose_sequence(const PlanOptions& options, int64_t positions) {
-  if (options.sequence == 0) return std::min(kDefaultSequence, positions);
-  if (options.sequence >= 1 && options.sequence <= positions) return options.sequence;
-  return invalid_argument(
-      fmt::format("--sequence is {}; it must be from 1 to the model's {} "
-                  "positions",
-                  options.sequence, positions));
-}
-
 Json shares_to_json(const ModelPlan& plan) {
   Json list = Json::array();
   for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
@@ -73,20 +63,7 @@ Json shares_to_json(const ModelPlan& plan) {
   return list;
 }
 
-Json memory_to_json(const ModelPlan& plan) {
-  const StageBytes& bytes = plan.device_bytes;
-  Json json = Json::object();
-  json["device_bytes"] = bytes.total();
-  json["parameter_bytes"] = 2 * bytes.parameters;
-  json["gradient_bytes"] = 2 * bytes.gradients + bytes.gradient_sums;
-  json["boundary_bytes"] = 2 * (bytes.in + bytes.out);
-  json["activation_bytes"] = bytes.work;
-  json["host_state_bytes"] = plan.host_state_bytes;
-  json["host_activation_bytes"] = plan.host_activation_bytes;
-  return json;
-}
-
-Json predicted_to_json(const ModelPlan& plan, double tokens) {
+Json predicted_to_json(const ModelPlan& plan, const ExecutedStep& executed, double tokens) {
   const StepPrediction& prediction = plan.plan.planned.prediction;
   Json json = Json::object();
   json["step_s"] = prediction.step_ns / 1e9;
@@ -94,6 +71,8 @@ Json predicted_to_json(const ModelPlan& plan, double tokens) {
   json["bottleneck"] = prediction.bottleneck();
   json["tokens_per_s"] = tokens / (prediction.step_ns / 1e9);
   json["lanes"] = lanes_to_json(prediction);
+  json["isolated_step_s"] = prediction.makespan_ns / 1e9;
+  json["verified_step_s"] = static_cast<double>(executed.report.span_ns) / 1e9;
   return json;
 }
 
@@ -111,17 +90,17 @@ Json explanation_to_json(const PlanExplanation& explanation) {
   return json;
 }
 
-std::string plan_to_text(const ModelPlan& plan, double tokens) {
+std::string plan_to_text(const ModelPlan& plan, const ExecutedStep& executed, double tokens) {
   const StepPrediction& prediction = plan.plan.planned.prediction;
   std::string text = fmt::format(
       "{}\nlongest stage {:.4g} ms, planned in {:.1f} ms\n"
       "step {:.6g} ms, {:.6g} tokens/s, idle share {:.4f}, bound by {}\n{}\n"
-      "memory: {} of each device for stages; host: {} state, {} activations\n",
+      "one iteration on its own: predicted {:.6g} ms, {:.6g} ms by the executor in virtual time\n",
       stages_to_text(plan.plan.planned.slots.stages), plan.plan.planned.t_max_ns / 1e6,
       plan.plan_ms, prediction.step_ns / 1e6, tokens / (prediction.step_ns / 1e9),
       prediction.bubble, prediction.bottleneck(), lanes_to_text(prediction),
-      format_bytes(plan.device_bytes.total()), format_bytes(plan.host_state_bytes),
-      format_bytes(plan.host_activation_bytes));
+      prediction.makespan_ns / 1e6, static_cast<double>(executed.report.span_ns) / 1e6);
+  text += memory_to_text(plan);
   for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
     const DeviceShare& share = plan.plan.shares[index];
     text += share.used
@@ -174,41 +153,43 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   ModelPlanRequest request;
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
-  STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(options.dtype));
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t sequence,
-                              choose_sequence(options, source.config.n_positions));
-  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, Gpt2Head::kLoss, dtype));
+  if (!options.host_memory.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(request.host_memory_bytes, parse_bytes(options.host_memory));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(
+      PlannedModel model,
+      resolve_planned_model({options.model, options.dtype, options.sequence, options.lora_rank}));
+  const Network& network = model.network;
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
   if (options.schedule == "single" && rated.devices.size() != 1) {
     return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
   }
-  request.shape = {options.batch / options.micro_batches, sequence};
+  request.shape = {options.batch / options.micro_batches, model.sequence};
   request.micro_batches = static_cast<int>(options.micro_batches);
   request.rounds = static_cast<int>(options.rounds);
-  double tokens = static_cast<double>(options.batch * sequence);
+  double tokens = static_cast<double>(options.batch * model.sequence);
   Answer answer;
   if (options.max_sequence) {
-    answer_longest(longest_sequences(network, request, rated, source.config.n_positions), answer);
+    answer_longest(longest_sequences(network, request, rated, model.positions), answer);
   }
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlan plan, plan_model(network, request, rated));
+  STAGECOACH_ASSIGN_OR_RETURN(ExecutedStep executed,
+                              execute_step(plan, options.model, network.dtype, rated, nullptr));
   Json stages = stages_to_json(plan.plan.planned.slots.stages);
   for (const char* key : {"forward", "backward", "fused"}) answer.json[key] = stages[key];
   answer.json["t_max_s"] = plan.plan.planned.t_max_ns / 1e9;
   answer.json["plan_ms"] = plan.plan_ms;
-  answer.json["predicted"] = predicted_to_json(plan, tokens);
+  answer.json["predicted"] = predicted_to_json(plan, executed, tokens);
   answer.json["memory"] = memory_to_json(plan);
   answer.json["shares"] = shares_to_json(plan);
-  answer.text += plan_to_text(plan, tokens);
+  answer.text += plan_to_text(plan, executed, tokens);
   if (options.explain) {
     PlanExplanation explanation = explain_plan(plan);
     answer.json["explain"] = explanation_to_json(explanation);
     answer.text += explanation_to_text(explanation);
   }
   rated.assumptions.push_back("layer times are FLOP by rate; nothing was measured");
-  for (const std::string& field : source.defaulted) {
-    rated.assumptions.push_back("config.json does not say: " + field);
-  }
+  for (const std::string& note : model.notes) rated.assumptions.push_back(note);
   for (const std::string& assumption : rated.assumptions) {
     answer.json["assumptions"].push_back(assumption);
     answer.text += fmt::format("assumed: {}\n", assumption);
@@ -226,7 +207,9 @@ Command make_plan_command() {
   command.summary = "cuts a model into stages and predicts a step";
   command.examples = {"stagecoach plan --model gpt2-medium --devices sim:4xrtx4090 --explain",
                       "stagecoach plan --model gpt2 --devices cpu:4[memory=512M,flops=20G] "
-                      "--max-sequence --json"};
+                      "--max-sequence --json",
+                      "stagecoach plan --model qwen3-235b-a22b --devices sim:8xrtx4090 --lora-rank "
+                      "32 --sequence 31744 --batch 16 --microbatches 16 --host-memory 800G"};
   command.options = {
       {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model, true},
       {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},
@@ -237,7 +220,11 @@ Command make_plan_command() {
       {"--rounds", "R", "rounds of an iteration (1)", &options->rounds},
       {"--sequence", "T", "tokens of a sequence (the model's positions, at most 1024)",
        &options->sequence},
-      {"--dtype", "D", "fp32 (default), bf16 or fp16", &options->dtype},
+      {"--dtype", "D", "fp32 (default of GPT-2), bf16 (of the others) or fp16", &options->dtype},
+      {"--lora-rank", "R", "train adapters of this rank on all matrices of the layers alone",
+       &options->lora_rank},
+      {"--host-memory", "SIZE", "what the host has (this machine's, and not checked)",
+       &options->host_memory},
       {"--profile", "FILE", "a machine profile; not in this version yet", &options->profile},
       {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
       {"--max-sequence", "", "the longest sequence that fits each memory", &options->max_sequence}};

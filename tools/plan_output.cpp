@@ -56,4 +56,33 @@ std::string lanes_to_text(const StepPrediction& prediction) {
   return text;
 }
 
+Json memory_to_json(const ModelPlan& plan) {
+  const StageBytes& bytes = plan.device_bytes;
+  Json json = Json::object();
+  json["device_bytes"] = bytes.total();
+  json["parameter_bytes"] = 2 * bytes.parameters;
+  json["gradient_bytes"] = 2 * bytes.gradients + bytes.gradient_sums;
+  json["boundary_bytes"] = 2 * (bytes.in + bytes.out);
+  json["activation_bytes"] = bytes.work;
+  json["host_state_bytes"] = plan.host.state();
+  json["host_frozen_bytes"] = plan.host.frozen_state;
+  json["host_activation_bytes"] = plan.host.activations;
+  json["host_pinned_bytes"] = plan.host.pinned;
+  return json;
+}
+
+std::string memory_to_text(const ModelPlan& plan) {
+  const StageBytes& bytes = plan.device_bytes;
+  return fmt::format(
+      "memory of each device: {} ({} parameters of two stages, {} gradients, {} boundaries, {} "
+      "activations and workspace)\n"
+      "host memory: {} ({} state, of which {} frozen; {} activations); {} of it pinned\n",
+      format_bytes(bytes.total()), format_bytes(2 * bytes.parameters),
+      format_bytes(2 * bytes.gradients + bytes.gradient_sums),
+      format_bytes(2 * (bytes.in + bytes.out)), format_bytes(bytes.work),
+      format_bytes(plan.host.total()), format_bytes(plan.host.state()),
+      format_bytes(plan.host.frozen_state), format_bytes(plan.host.activations),
+      format_bytes(plan.host.pinned));
+}
+
 }  // namespace stagecoach

@@ -4,6 +4,7 @@
 
 #include "core/json.h"
 #include "scheduler/step_model.h"
+#include "tools/model_plan.h"
 
 namespace stagecoach {
 
@@ -16,5 +17,9 @@ std::string stages_to_text(const std::vector<Stage>& stages);
 /// {"compute": {"busy_fraction": …} …}
 Json lanes_to_json(const StepPrediction& prediction);
 std::string lanes_to_text(const StepPrediction& prediction);
+
+/// Bytes of each tier: regions of a device, and what the host keeps.
+Json memory_to_json(const ModelPlan& plan);
+std::string memory_to_text(const ModelPlan& plan);
 
 }  // namespace stagecoach

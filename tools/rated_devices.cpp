@@ -18,15 +18,30 @@ namespace {
 constexpr double kNsPerS = 1e9;
 constexpr int kMostCards = 64;
 
+/// Where nothing limits a rate or a memory in virtual time.
+constexpr double kUnlimitedBytesPerS = 1e18;
+constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
+
 /// A device and its own rate; speeds follow once all are known.
 struct Rated {
   PlannedDevice device;
+  SimCard card;
   double flop_per_s = 0;
 };
 
 void add_note(RatedDevices& rated, std::string note) {
   std::vector<std::string>& notes = rated.assumptions;
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+/// Virtual time knows one rate for both directions: the slower.
+SimCard card_of(const PlannedDevice& device, double flop_per_s) {
+  double link = kUnlimitedBytesPerS;
+  for (double rate : {device.up_bytes_per_ns, device.down_bytes_per_ns}) {
+    if (rate > 0) link = std::min(link, rate * kNsPerS);
+  }
+  ByteCount memory = device.memory_bytes > 0 ? device.memory_bytes : kUnlimitedBytes;
+  return {"cpu", "CPU device", memory, flop_per_s, kUnlimitedBytesPerS, link, 2 * link, "options"};
 }
 
 Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
@@ -47,7 +62,7 @@ Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDev
     if (pacing.up_bytes_per_s <= 0 || pacing.down_bytes_per_s <= 0) {
       add_note(rated, fmt::format("{}: transfers take no time; give h2d= and d2h=", spec.text));
     }
-    all.push_back({device, rate * pacing.speed});
+    all.push_back({device, card_of(device, rate), rate * pacing.speed});
   }
   return Status::ok();
 }
@@ -121,7 +136,8 @@ Status add_machine(const DeviceSpec& spec, const SimulatedCards& cards, std::vec
   for (size_t index = 0; index < devices->size(); ++index) {
     PlannedDevice device = (*devices)[index];
     STAGECOACH_ASSIGN_OR_RETURN(device.memory_bytes, memory_option(spec, device.memory_bytes));
-    all.push_back({device, machine.cards[index].flop_per_s});
+    double rate = machine.cards[index].flop_per_s;
+    all.push_back({device, card_of(device, rate), rate});
   }
   rated.uplinks = machine.uplinks;
   rated.host_bytes_per_s = machine.host_work_bytes_per_s;
@@ -141,7 +157,9 @@ Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, Rate
   STAGECOACH_ASSIGN_OR_RETURN(ByteCount memory, memory_option(spec, card->memory_bytes));
   for (int index = 0; index < cards.count; ++index) {
     std::string name = fmt::format("sim:{}", spec.first_index + index);
-    all.push_back({device_of(*card, std::move(name), memory), card->matmul_flop_per_s});
+    SimCard one = *card;
+    one.memory_bytes = memory;
+    all.push_back({device_of(*card, std::move(name), memory), one, card->matmul_flop_per_s});
   }
   note_card(spec, *card, rated);
   return Status::ok();
@@ -174,7 +192,7 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends, std::v
     }
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     ByteCount free = usage.total_bytes - usage.used_bytes;
-    all.push_back({device_of(*card, info.id, free), card->matmul_flop_per_s});
+    all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s});
     note_card(spec, *card, rated);
   }
   return Status::ok();
@@ -210,6 +228,7 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
   for (Rated& one : all) {
     one.device.speed = one.flop_per_s / rated.flop_per_s;
     rated.devices.push_back(std::move(one.device));
+    rated.cards.push_back(one.card);
   }
   bool shares = !rated.uplinks.empty() || rated.host_memory_bytes_per_s > 0;
   add_note(rated, fmt::format("host work touches {:.3g} GB/s{}", rated.host_bytes_per_s / 1e9,

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/sim/sim_card.h"
 #include "core/status.h"
 #include "hal/backend_registry.h"
 #include "scheduler/layer_profile.h"
@@ -17,6 +18,7 @@ inline constexpr double kAssumedHostBytesPerS = 80e9;
 /// The devices of a --devices string with the rates that planning needs, and where they come from.
 struct RatedDevices {
   std::vector<PlannedDevice> devices;  ///< the fastest has speed 1
+  std::vector<SimCard> cards;          ///< parallel: what stands for them in virtual time
   double flop_per_s = 0;               ///< of speed 1
   double host_bytes_per_s = kAssumedHostBytesPerS;
   std::vector<SharedUplink> uplinks;

@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/simulate_layers.h"
+#include "tools/simulate_model.h"
 #include "tools/simulation_output.h"
 #include "tools/simulation_plot.h"
 #include "tools/stage_time_file.h"
@@ -28,6 +29,8 @@ constexpr double kUnsetTime = std::numeric_limits<double>::quiet_NaN();
 struct SimulateOptions {
   std::string schedule, compare, csv, trace, update, per_stage_times, plot, layer_times, devices;
   int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber, tokens = kUnsetNumber;
+  std::string model, dtype;
+  int64_t sequence = 0, micro_batch_size = 1, lora_rank = 0;
   std::vector<int64_t> parameters;  ///< parallel to schedule_parameters()
   double forward = kUnsetTime, backward = kUnsetTime, input = kUnsetTime, weight = kUnsetTime;
   double hop = kUnsetTime, freed_at_input = kUnsetTime;
@@ -317,13 +320,46 @@ Status check_layer_options(const SimulateOptions& options) {
       "--devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
 }
 
+Result<int> simulate_planned_model(const SimulateOptions& options, const CommandContext& context) {
+  bool has_times = is_set(options.forward) || is_set(options.backward) || is_set(options.input) ||
+                   is_set(options.weight) || is_set(options.hop) ||
+                   !options.per_stage_times.empty() || !options.layer_times.empty();
+  bool has_files = !options.csv.empty() || !options.plot.empty() || !options.compare.empty();
+  if (is_set(options.stages) || has_times || has_files || options.schedule.empty() ||
+      options.devices.empty() || !is_set(options.micro_batches)) {
+    return invalid_argument(
+        "--model goes with --schedule, --devices, --microbatches, --micro-batch-size, --sequence, "
+        "--dtype, --lora-rank, --round, --update and --trace, for example: stagecoach simulate "
+        "--model qwen3-8b --devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
+  }
+  ModelSimulation simulation;
+  simulation.model = {options.model, options.dtype, options.sequence, options.lora_rank};
+  simulation.schedule = options.schedule;
+  simulation.devices = options.devices;
+  simulation.update = options.update;
+  simulation.trace = options.trace;
+  simulation.micro_batch_size = options.micro_batch_size;
+  STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
+                              to_int("--microbatches", options.micro_batches));
+  STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));
+  STAGECOACH_RETURN_IF_ERROR(check_parent_folder("--trace", options.trace));
+  return simulate_model(simulation, context);
+}
+
 Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
+  if (!options.model.empty()) return simulate_planned_model(options, context);
+  if (options.sequence != 0 || options.lora_rank != 0 || options.micro_batch_size != 1 ||
+      !options.dtype.empty()) {
+    return invalid_argument(
+        "--sequence, --micro-batch-size, --dtype and --lora-rank go with --model");
+  }
   if (!options.layer_times.empty()) {
     STAGECOACH_RETURN_IF_ERROR(check_layer_options(options));
   } else if (!options.devices.empty() || is_set(options.tokens)) {
     return invalid_argument(
-        fmt::format("{} goes with --layer-times; give --stages for equal devices",
-                    options.devices.empty() ? "--microbatch-tokens" : "--devices"));
+        fmt::format("{} goes with --layer-times{}; give --stages for equal devices",
+                    options.devices.empty() ? "--microbatch-tokens" : "--devices",
+                    options.devices.empty() ? "" : " or --model"));
   }
   if (!options.compare.empty()) return compare(options, context);
   if (options.schedule.empty() && options.csv.empty()) {
@@ -359,7 +395,9 @@ Command make_simulate_command() {
       "stagecoach simulate --compare gpipe,1f1b,zb-h1,zb-v --stages 8 --microbatches 32 --json",
       "stagecoach simulate --schedule zb-v --stages 4 --microbatches 8 --csv order.csv",
       "stagecoach simulate --layer-times times.json --devices sim:8xrtx4090 --schedule roundpipe "
-      "--microbatches 16"};
+      "--microbatches 16",
+      "stagecoach simulate --model qwen3-235b-a22b --devices sim:8xrtx4090 --schedule roundpipe "
+      "--microbatches 16 --lora-rank 32 --sequence 2048"};
   command.notes = notes();
   command.options = {
       {"--schedule", "NAME", "the schedule, see below", &options->schedule},
@@ -383,10 +421,20 @@ Command make_simulate_command() {
       {"--plot", "FILE", "draw the timeline: .svg or .html", &options->plot},
       {"--layer-times", "FILE", "times and bytes of a model's layers (JSON), with --devices",
        &options->layer_times},
-      {"--devices", "SPEC", "with --layer-times: sim:8xrtx4090, or a machine: sim:8xFILE.json",
+      {"--model", "MODEL", "run one iteration of a model's plan in the executor, with --devices",
+       &options->model},
+      {"--sequence", "T", "with --model: tokens of a sequence (its positions, at most 1024)",
+       &options->sequence},
+      {"--micro-batch-size", "B", "with --model: sequences of a micro-batch (1)",
+       &options->micro_batch_size},
+      {"--dtype", "D", "with --model: fp32 (default of GPT-2), bf16 (of the others) or fp16",
+       &options->dtype},
+      {"--lora-rank", "R", "with --model: train adapters of this rank alone", &options->lora_rank},
+      {"--devices", "SPEC",
+       "with --layer-times or --model: sim:8xrtx4090, or a machine: sim:8xFILE.json",
        &options->devices},
-      {"--microbatch-tokens", "TOKENS", "scale the layer times to micro-batches of so many",
-       &options->tokens}};
+      {"--microbatch-tokens", "TOKENS",
+       "with --layer-times: scale the times to micro-batches of so many", &options->tokens}};
   for (size_t index = 0; index < schedule_parameters().size(); ++index) {
     const ScheduleParameter& parameter = schedule_parameters()[index];
     if (parameter.name == "asynchronous" || parameter.name == "barrier")

@@ -11,10 +11,18 @@
 
 namespace stagecoach {
 
+/// A link that several cards share on their way to the host; 0: no limit.
+struct SimUplink {
+  double up_bytes_per_s = 0;
+  double down_bytes_per_s = 0;
+};
+
 /// A machine to simulate: cards, what they share, and the host. Plain data.
 struct SimMachineProfile {
   std::vector<SimCard> cards;
   std::vector<double> speeds;  ///< per card, of its compute; empty: 1 each
+  std::vector<SimUplink> uplinks;
+  std::vector<int> uplink_of_card;  ///< per card; -1 or empty: it shares none
   /// What all links together may move, both directions; 0: not limited.
   double host_memory_bytes_per_s = 0;
   /// What host work (optimizer, sums) touches alone; 16 threads of STREAM reached 83 GB/s.
@@ -47,6 +55,7 @@ class SimMachine {
   VirtualTime time_;
   FlowNetwork network_;
   std::vector<int> up_, down_, duplex_;
+  std::vector<int> uplinks_up_, uplinks_down_;  ///< per uplink; -1: no limit
   int host_memory_ = -1;
   int host_work_ = -1;
 };

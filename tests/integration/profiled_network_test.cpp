@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "backends/sim/sim_backend.h"
+#include "model/architecture_network.h"
 #include "scheduler/network_profile.h"
 #include "scheduler/schedules/roundpipe.h"
 #include "scheduler/stage_planner.h"
@@ -154,6 +155,17 @@ TEST(ProfiledNetwork, DevicesThatComputeRefuseItByName) {
       make_profiled_network("qwen", profiles, DType::kF32, std::span(&device, 1)).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("device cpu:0 computes, but network 'qwen' has times"));
+}
+
+// A shape is planned; only its profile runs.
+TEST(ProfiledNetwork, ShapesThemselvesRefuseToRun) {
+  Machine machine;
+  auto shape = make_shape_network(*architecture_preset("qwen3-1.7b"), {});
+  ASSERT_TRUE(shape.is_ok());
+  std::vector<Stage> stages = plan_for(profile_network(*shape, {1, 64}, {kFlopPerS, 1e18}));
+  Status refused = machine.run(*shape, {1, 64}, stages).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << refused.to_string();
+  EXPECT_THAT(refused.message(), HasSubstr("is planned and simulated in this version"));
 }
 
 TEST(ProfiledNetwork, ProfilesThatItCannotStandForAreRefusedByLayer) {

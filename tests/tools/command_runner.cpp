@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -97,8 +98,10 @@ void RunningCommand::send(int signal) const {
 bool RunningCommand::poll_end() {
   if (wait_status_.has_value()) return true;
   int status = 0;
-  if (::waitpid(process_, &status, WNOHANG) != process_) return false;
+  rusage usage{};
+  if (::wait4(process_, &status, WNOHANG, &usage) != process_) return false;
   wait_status_ = status;
+  peak_bytes_ = int64_t{usage.ru_maxrss} * 1024;
   return true;
 }
 
@@ -132,6 +135,7 @@ CommandResult RunningCommand::wait(std::chrono::seconds limit) {
   result.seconds = std::chrono::duration<double>(steady_clock::now() - start_).count();
   if (WIFEXITED(*wait_status_)) result.exit_code = WEXITSTATUS(*wait_status_);
   if (WIFSIGNALED(*wait_status_)) result.signal = WTERMSIG(*wait_status_);
+  result.peak_bytes = peak_bytes_;
   result.output = output_so_far();
   Result<std::string> errors = read_file(capture_.file("stderr"));
   if (errors.is_ok()) result.errors = *errors;

@@ -18,6 +18,7 @@ struct CommandResult {
   std::string output;  ///< stdout
   std::string errors;  ///< stderr
   double seconds = 0;
+  int64_t peak_bytes = 0;  ///< most memory it held at once
 };
 
 /// The stagecoach command as a user runs it: a process of its own.
@@ -49,6 +50,7 @@ class RunningCommand {
   std::chrono::steady_clock::time_point start_;
   int process_ = -1;
   std::optional<int> wait_status_;
+  int64_t peak_bytes_ = 0;
 };
 
 /// Runs the command to its end.

@@ -114,7 +114,8 @@ TEST(PlanCommand, LongestSequenceIsTheLeastOfTheTiers) {
 }
 
 TEST(PlanCommand, RefusesByName) {
-  expect_refusal({"plan", "--model", "qwen3-8b", "--devices", "cpu:2"}, 1, "'qwen3-8b'");
+  expect_refusal({"plan", "--model", "qwen3-8bb", "--devices", "cpu:2"}, 1,
+                 "did you mean 'qwen3-8b'");
   expect_refusal(plan("cpu:2[memory=100M]"), 4, "layer 'head' alone needs");
   expect_refusal(plan("cpu:2", {"--schedule", "1f1b"}), 1, "plans roundpipe and single");
   expect_refusal(plan("cpu:2", {"--schedule", "single"}), 1, "single has one device, not 2");
@@ -200,7 +201,7 @@ TEST_F(LayerTimesCommand, OtherRefusals) {
   expect_refusal(simulate("gpipe", {"--update", "async"}), 1, "which is roundpipe's");
   expect_refusal({"simulate", "--schedule", "1f1b", "--stages", "2", "--microbatches", "2",
                   "--devices", "cpu:2"},
-                 1, "--devices goes with --layer-times");
+                 1, "--devices goes with --layer-times or --model");
 }
 
 }  // namespace

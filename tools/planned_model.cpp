@@ -1,0 +1,77 @@
+#include "tools/planned_model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "model/architecture_network.h"
+#include "model/gpt2.h"
+#include "model/model_source.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr int64_t kDefaultSequence = 1024;
+/// Bytes of a boundary still fit 63 bits for any model.
+constexpr int64_t kLongestSequence = int64_t{1} << 26;
+
+Result<int64_t> choose_sequence(int64_t given, const Architecture& architecture,
+                                std::vector<std::string>& notes) {
+  int64_t positions = architecture.positions;
+  if (given == 0) return std::min(kDefaultSequence, positions);
+  bool is_learned = architecture.family == ModelFamily::kGpt2;
+  int64_t most = is_learned ? positions : kLongestSequence;
+  if (given < 1 || given > most) {
+    return invalid_argument(fmt::format(
+        "--sequence is {}; it must be from 1 to {}", given,
+        is_learned ? fmt::format("the model's {} positions", most) : std::to_string(most)));
+  }
+  if (given > positions) {
+    notes.push_back(
+        fmt::format("{} tokens are more than the model's {} positions; rotary ones go "
+                    "on",
+                    given, positions));
+  }
+  return given;
+}
+
+void note_experts(const Architecture& architecture, int64_t lora_rank,
+                  std::vector<std::string>& notes) {
+  if (lora_rank > 0) {
+    notes.push_back(fmt::format(
+        "adapters of rank {} on every matrix of attention, router and MLP or experts; the base, "
+        "norms, biases, embedding and head are frozen",
+        lora_rank));
+  }
+  if (!architecture.has_experts()) return;
+  notes.push_back(fmt::format(
+      "each token goes through {} of {} experts, and all of a layer's experts travel with it",
+      architecture.experts_per_token, architecture.experts));
+}
+
+}  // namespace
+
+Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
+  STAGECOACH_ASSIGN_OR_RETURN(ShapeSource source, resolve_shape(options.model));
+  PlannedModel model;
+  model.positions = source.architecture.positions;
+  STAGECOACH_ASSIGN_OR_RETURN(model.sequence,
+                              choose_sequence(options.sequence, source.architecture, model.notes));
+  std::string dtype_name = options.dtype;
+  if (dtype_name.empty()) dtype_name = source.gpt2 ? "fp32" : "bf16";
+  STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(dtype_name));
+  if (source.gpt2 && options.lora_rank == 0) {
+    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_gpt2(*source.gpt2, Gpt2Head::kLoss, dtype));
+  } else {
+    STAGECOACH_ASSIGN_OR_RETURN(
+        model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
+    note_experts(source.architecture, options.lora_rank, model.notes);
+  }
+  for (const std::string& field : source.defaulted) {
+    model.notes.push_back("config.json does not say: " + field);
+  }
+  return model;
+}
+
+}  // namespace stagecoach

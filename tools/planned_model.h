@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "scheduler/network.h"
+
+namespace stagecoach {
+
+/// What a command line says of a model to plan.
+struct PlannedModelOptions {
+  std::string model;
+  std::string dtype;      ///< empty: fp32 for GPT-2, which trains in it, bf16 for the others
+  int64_t sequence = 0;   ///< 0: the model's positions, at most 1024
+  int64_t lora_rank = 0;  ///< 0: everything is trained
+};
+
+/// A model as planning and simulation see it.
+struct PlannedModel {
+  Network network;
+  int64_t sequence = 0;
+  int64_t positions = 0;
+  std::vector<std::string> notes;  ///< what was assumed, a line each
+};
+
+/// Resolves MODEL and the rest. Errors: those of resolve_shape and make_planned_network; a sequence
+/// below 1, or beyond positions that are learned.
+Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options);
+
+}  // namespace stagecoach
