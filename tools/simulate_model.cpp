@@ -53,11 +53,6 @@ Result<ModelPlanRequest> request_for(const ModelSimulation& simulation, int64_t 
   return request;
 }
 
-/// Milliseconds are the units that are printed.
-int64_t to_units(int64_t time_ns) {
-  return std::llround(static_cast<double>(time_ns) * kNsPerTimeUnit / 1e6);
-}
-
 /// When the executor ran each action, from the first one on. Devices keep their lists' order.
 PlanTimeline timeline_of(const Plan& plan, const std::vector<TraceSlice>& slices) {
   PlanTimeline timeline;
@@ -73,8 +68,7 @@ PlanTimeline timeline_of(const Plan& plan, const std::vector<TraceSlice>& slices
     if (slice.track != static_cast<int>(LaneKind::kCompute)) continue;
     auto device = static_cast<size_t>(slice.process);
     timeline.order[device].push_back(static_cast<int>(timeline.actions[device].size()));
-    timeline.actions[device].push_back(
-        {to_units(slice.start_ns - start_ns), to_units(slice.end_ns - start_ns)});
+    timeline.actions[device].push_back({slice.start_ns - start_ns, slice.end_ns - start_ns});
   }
   return timeline;
 }
