@@ -320,7 +320,8 @@ Result<SimulatedRun> run_pipeline(const LayerSimulation& simulation, const Input
   }
   parameters.stage_times = stage_times(inputs, stages);
   parameters.times = parameters.stage_times.front();
-  STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_schedule(schedule.name, parameters, 0));
+  STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run,
+                              run_schedule(schedule.name, parameters, simulation.freed_at_input));
   return describe_pipeline(std::move(run), inputs, parameters.iterations.value_or(1));
 }
 
@@ -354,6 +355,7 @@ Result<SimulatedRun> simulate_layers_in_order(Plan plan, OrderNotation notation,
   conditions.stage_times = stage_times(inputs, numbered_stages(plan));
   conditions.times = conditions.stage_times.front();
   conditions.speeds = speeds_of(inputs.rated);
+  conditions.freed_at_input = simulation.freed_at_input;
   conditions.notation = notation;
   int iterations = plan.micro_batches / plan.window_size();
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_plan(std::move(plan), conditions));
