@@ -103,6 +103,9 @@ void add_roundpipe(const StepSetup& setup, const Inputs& inputs, const std::vect
   theirs["step_s"] = step.step_ns / 1e9;
   theirs["bubble"] = step.bubble;
   theirs["bottleneck"] = step.bottleneck();
+  if (setup.update == UpdateMode::kBarrier) {
+    theirs["update_exposed_s"] = step.update_exposed_ns / 1e9;
+  }
   figures.text +=
       fmt::format("RoundPipe as released: {:.6g} ms a step, idle share {:.4f}, bound by {}",
                   step.step_ns / kNsPerMs, step.bubble, step.bottleneck());
@@ -167,10 +170,15 @@ Result<SimulatedRun> run_slots(const LayerSimulation& simulation, const Inputs& 
   figures.tokens_per_s = tokens_per_s(inputs.times, setup.micro_batches, step.step_ns);
   figures.bottleneck = step.bottleneck();
   figures.details["update"] = update_mode_name(setup.update);
+  if (setup.update == UpdateMode::kBarrier) {
+    figures.details["update_exposed_s"] = step.update_exposed_ns / 1e9;
+    figures.text =
+        fmt::format("{:.6g} ms of updates after computing\n", step.update_exposed_ns / kNsPerMs);
+  }
   figures.details["lanes"] = lanes_to_json(step);
   figures.details["plan"] = stages_to_json(slots.stages);
-  figures.text = fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
-                             lanes_to_text(step), stages_to_text(slots.stages));
+  figures.text += fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
+                              lanes_to_text(step), stages_to_text(slots.stages));
   if (simulation.schedule != "slidedp") add_roundpipe(used, inputs, slots.stages, figures);
   add_assumptions(inputs.rated, figures);
   return SimulatedRun{
