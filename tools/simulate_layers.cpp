@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kNsPerMs = 1'000'000;
 /// Chunks of parameters and gradients, between which activations go first.
 constexpr ByteCount kChunkBytes = 8 * kMiB;
+/// Iterations that are simulated for a steady one, unless the command line says.
+constexpr int kSteadyIterations = 5;
 
 /// What both ways of simulating start from.
 struct Inputs {
@@ -161,6 +163,8 @@ Result<SimulatedRun> run_slots(const LayerSimulation& simulation, const Inputs& 
   StepSetup used = setup;
   used.devices.clear();
   for (int device : plan.devices) used.devices.push_back(setup.devices[device]);
+  bool is_steady = setup.update != UpdateMode::kBarrier;
+  if (is_steady && !given.iterations) used.iterations = kSteadyIterations;
   const SlotPlan& slots = plan.planned.slots;
   std::vector<ComputedInterval> timeline;
   StepPrediction step = predict_step(used, CostTable(used.layers), slots, &timeline);
@@ -287,7 +291,6 @@ SimulatedRun describe_pipeline(ScheduleRun run, const Inputs& inputs, int iterat
 /// Iterations that a flushing schedule is simulated for: one with barrier, else a steady few.
 Status choose_iterations(const Schedule& schedule, const LayerSimulation& simulation,
                          ScheduleParameters& parameters) {
-  constexpr int kSteady = 5;
   if (simulation.update == "async") {
     return invalid_argument(fmt::format(
         "--update is 'async', which is roundpipe's; {} has barrier and overlap", schedule.name));
@@ -298,7 +301,7 @@ Status choose_iterations(const Schedule& schedule, const LayerSimulation& simula
   const std::vector<std::string_view>& own = schedule.parameters;
   if (std::find(own.begin(), own.end(), "iterations") == own.end()) return Status::ok();
   bool barrier = simulation.update == "barrier";
-  if (!parameters.iterations) parameters.iterations = barrier ? 1 : kSteady;
+  if (!parameters.iterations) parameters.iterations = barrier ? 1 : kSteadyIterations;
   if (barrier) parameters.barrier = 1;
   return Status::ok();
 }
