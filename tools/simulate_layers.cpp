@@ -8,6 +8,7 @@
 #include "scheduler/even_stages.h"
 #include "scheduler/layer_time_file.h"
 #include "scheduler/network_profile.h"
+#include "scheduler/plan_fit.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "scheduler/slot_run.h"
 #include "scheduler/update_cost.h"
