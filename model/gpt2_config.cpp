@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <span>
 
-#include "core/suggest.h"
+#include "model/architecture.h"
 
 namespace stagecoach {
 
@@ -17,21 +17,12 @@ constexpr int64_t kMaxLayers = 4096;
 
 struct Preset {
   const char* name;
-  bool available;
   int64_t n_embd, n_layer, n_head;
 };
 
-constexpr std::array<Preset, 10> kPresets = {{
-    {"gpt2", true, 768, 12, 12},
-    {"gpt2-medium", true, 1024, 24, 16},
-    {"llama3.1-8b", false, 0, 0, 0},
-    {"qwen3-1.7b", false, 0, 0, 0},
-    {"qwen3-4b", false, 0, 0, 0},
-    {"qwen3-8b", false, 0, 0, 0},
-    {"qwen3-14b", false, 0, 0, 0},
-    {"qwen3-32b", false, 0, 0, 0},
-    {"qwen3-235b-a22b", false, 0, 0, 0},
-    {"gpt-oss-20b", false, 0, 0, 0},
+constexpr std::array<Preset, 2> kPresets = {{
+    {"gpt2", 768, 12, 12},
+    {"gpt2-medium", 1024, 24, 16},
 }};
 
 /// Fields that say nothing about the computation: what the model was, generation defaults, and
@@ -127,8 +118,9 @@ class ConfigReader {
     }
     if (!type->is_string()) return refuse("model_type", type->dump(), "text");
     if (type->as_string() == "gpt2") return Status::ok();
-    return unimplemented(fmt::format("{}: model_type is \"{}\"; this version has \"gpt2\" only",
-                                     source_, type->as_string()));
+    return unimplemented(
+        fmt::format("{}: model_type is \"{}\"; this version computes \"gpt2\" only", source_,
+                    type->as_string()));
   }
 
   Status read_integer(std::string_view name, int64_t& target) {
@@ -270,22 +262,9 @@ Result<ParsedGpt2Config> parse_gpt2_config(std::string_view text, const std::str
   return ConfigReader(*json, source).read();
 }
 
-bool is_model_preset(std::string_view name) {
-  return std::any_of(kPresets.begin(), kPresets.end(),
-                     [&](const Preset& preset) { return name == preset.name; });
-}
-
 Result<Gpt2Config> gpt2_preset(std::string_view name) {
-  std::vector<std::string> names;
   for (const Preset& preset : kPresets) {
-    if (name != preset.name) {
-      names.emplace_back(preset.name);
-      continue;
-    }
-    if (!preset.available) {
-      return unimplemented(fmt::format(
-          "preset '{}': this version does not have it yet; it has gpt2 and gpt2-medium", name));
-    }
+    if (name != preset.name) continue;
     Gpt2Config config;
     config.n_embd = preset.n_embd;
     config.n_layer = preset.n_layer;
@@ -293,9 +272,11 @@ Result<Gpt2Config> gpt2_preset(std::string_view name) {
     config.n_inner = 4 * preset.n_embd;
     return config;
   }
-  std::string nearest = nearest_name(name, names);
-  return not_found(fmt::format("there is no preset '{}'{}", name,
-                               nearest.empty() ? "" : "; did you mean '" + nearest + "'?"));
+  STAGECOACH_RETURN_IF_ERROR(architecture_preset(name).status());
+  return unimplemented(
+      fmt::format("preset '{}': this version plans and simulates it but does not compute it; it "
+                  "computes gpt2 and gpt2-medium",
+                  name));
 }
 
 Json gpt2_config_to_json(const Gpt2Config& config) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/file.h"
+#include "model/architecture_config.h"
 
 namespace stagecoach {
 
@@ -36,44 +37,22 @@ bool is_hub_name(const std::string& model) {
   });
 }
 
-Result<ModelSource> resolve_folder(const fs::path& folder, ModelSource source) {
-  fs::path config = folder / "config.json";
-  if (!is_there(config)) {
-    return not_found(fmt::format("'{}' has no config.json: it is not a Hugging Face model folder",
-                                 folder.string()));
-  }
-  STAGECOACH_RETURN_IF_ERROR(read_config(config.string(), source));
-  if (is_there(folder / "model.safetensors.index.json")) {
-    return unimplemented(
-        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
-                    "several files yet; save them as one model.safetensors",
-                    folder.string()));
-  }
-  if (is_there(folder / "model.safetensors")) {
-    source.weights_folder = folder.string();
-    return source;
-  }
-  for (const char* other :
-       {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
-    if (!is_there(folder / other)) continue;
-    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
-                                     folder.string(), other));
-  }
-  return source;
-}
+/// Where a MODEL argument leads.
+struct ModelPlace {
+  fs::path folder;     ///< empty: none
+  std::string config;  ///< config.json; empty: a preset
+};
 
-}  // namespace
-
-Result<ModelSource> resolve_model(const std::string& model) {
+Result<ModelPlace> find_model(const std::string& model) {
   if (model.empty()) return invalid_argument("the model's name is empty");
-  ModelSource source;
-  source.name = model;
   std::error_code ignored;
-  if (fs::is_directory(model, ignored)) return resolve_folder(model, std::move(source));
-  if (is_there(model)) {
-    STAGECOACH_RETURN_IF_ERROR(read_config(model, source));
-    return source;
+  if (fs::is_directory(model, ignored)) {
+    fs::path config = fs::path(model) / "config.json";
+    if (is_there(config)) return ModelPlace{model, config.string()};
+    return not_found(
+        fmt::format("'{}' has no config.json: it is not a Hugging Face model folder", model));
   }
+  if (is_there(model)) return ModelPlace{{}, model};
   if (is_hub_name(model)) {
     return not_found(fmt::format(
         "there is no folder '{}' here, and nothing is downloaded by itself: run `huggingface-cli "
@@ -83,13 +62,62 @@ Result<ModelSource> resolve_model(const std::string& model) {
   if (model.find('/') != std::string::npos) {
     return not_found(fmt::format("'{}' does not exist", model));
   }
-  Result<Gpt2Config> preset = gpt2_preset(model);
-  if (!preset.is_ok()) {
-    if (is_model_preset(model)) return preset.status();
-    return not_found(fmt::format("'{}' is neither a folder nor a config.json, and {}", model,
-                                 preset.status().message()));
+  if (is_model_preset(model)) return ModelPlace{};
+  return not_found(fmt::format("'{}' is neither a folder nor a config.json, and {}", model,
+                               architecture_preset(model).status().message()));
+}
+
+Status find_weights(const fs::path& folder, ModelSource& source) {
+  if (is_there(folder / "model.safetensors.index.json")) {
+    return unimplemented(
+        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
+                    "several files yet; save them as one model.safetensors",
+                    folder.string()));
   }
-  source.config = *preset;
+  if (is_there(folder / "model.safetensors")) {
+    source.weights_folder = folder.string();
+    return Status::ok();
+  }
+  for (const char* other :
+       {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
+    if (!is_there(folder / other)) continue;
+    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
+                                     folder.string(), other));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<ModelSource> resolve_model(const std::string& model) {
+  STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
+  ModelSource source;
+  source.name = model;
+  if (place.config.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(source.config, gpt2_preset(model));
+    return source;
+  }
+  STAGECOACH_RETURN_IF_ERROR(read_config(place.config, source));
+  if (!place.folder.empty()) STAGECOACH_RETURN_IF_ERROR(find_weights(place.folder, source));
+  return source;
+}
+
+Result<ShapeSource> resolve_shape(const std::string& model) {
+  STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
+  ShapeSource source;
+  source.name = model;
+  if (place.config.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
+    if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
+    return source;
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));
+  source.architecture = std::move(parsed.architecture);
+  source.defaulted = std::move(parsed.defaulted);
+  if (source.architecture.family != ModelFamily::kGpt2) return source;
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config gpt2, parse_gpt2_config(text, place.config));
+  source.gpt2 = gpt2.config;
   return source;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
+#include "model/architecture.h"
 #include "model/gpt2_config.h"
 
 namespace stagecoach {
@@ -23,6 +25,18 @@ struct ModelSource {
 /// unimplemented for sharded or non-safetensors weights and presets of later versions; those of
 /// `parse_gpt2_config`.
 Result<ModelSource> resolve_model(const std::string& model);
+
+/// A MODEL argument as far as its shape goes: what can be planned and simulated.
+struct ShapeSource {
+  Architecture architecture;
+  std::optional<Gpt2Config> gpt2;      ///< of models that this version computes too
+  std::string name;                    ///< as given
+  std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
+};
+
+/// Resolves MODEL as resolve_model does, but looks at no weights. Errors: not found for what does
+/// not exist; those of `parse_architecture`.
+Result<ShapeSource> resolve_shape(const std::string& model);
 
 /// Ok when the source has weights; else a failed precondition that says how to start without.
 Status check_has_weights(const ModelSource& source);

@@ -21,6 +21,22 @@ const char* lane_name(LaneKind lane) {
   return "?";
 }
 
+namespace {
+
+LayerPhase phase_of(BackwardPart part) {
+  switch (part) {
+    case BackwardPart::kBoth:
+      return LayerPhase::kBackward;
+    case BackwardPart::kInput:
+      return LayerPhase::kInput;
+    case BackwardPart::kWeight:
+      return LayerPhase::kWeight;
+  }
+  return LayerPhase::kBackward;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (int kind = 0; kind < kLaneCount; ++kind) {
@@ -54,6 +70,7 @@ Status DeviceLane::begin_pass(const PlanContext& context, int device_index) {
   is_loaded_.assign(context.network->blocks.size(), false);
   events_used_ = 0;
   spans_.clear();
+  layer_spans_.clear();
   bytes_up_ = bytes_down_ = 0;
   return Status::ok();
 }
@@ -242,6 +259,7 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   std::span<const BlockUse> uses = layer.uses();
   ByteCount base = memory().parameters[slots_[slot].buffer % 2];
   for (size_t use = 0; use < uses.size(); ++use) {
+    gradient_views_[use] = {};
     for (const StageLayout::BlockPlace& block : layout.blocks) {
       if (block.block != uses[use].block) continue;
       parameter_views_[use] = memory_.slice(base + block.offset, block.size);
@@ -255,13 +273,28 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   run.gradients = std::span<const BufferView>(gradient_views_.data(), uses.size());
 }
 
+template <typename Work>
+Status DeviceLane::run_layer(int layer, LayerPhase phase, Work work) {
+  if (!context_->input->times_layers) return work();
+  STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
+  STAGECOACH_RETURN_IF_ERROR(work());
+  STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
+  layer_spans_.push_back({layer, phase, start, end});
+  return Status::ok();
+}
+
 Status DeviceLane::run_forward(const StageLayout& layout, LayerRun& run, int slot, int action) {
   const Stage& stage = stage_of(slot);
   for (int offset = 0; offset < stage.layer_count(); ++offset) {
     bind_layer(layout, offset, slot, action, run);
-    const Layer& layer = *context_->network->layers[stage.first_layer + offset];
-    STAGECOACH_RETURN_IF_ERROR(layout.forward == ForwardPass::kPlain ? layer.forward(run)
-                                                                     : layer.forward_saving(run));
+    int index = stage.first_layer + offset;
+    const Layer& layer = *context_->network->layers[index];
+    bool plain = layout.forward == ForwardPass::kPlain;
+    LayerPhase phase = plain                  ? LayerPhase::kForward
+                       : run.output.is_none() ? LayerPhase::kEarlyStop
+                                              : LayerPhase::kSavingForward;
+    STAGECOACH_RETURN_IF_ERROR(run_layer(
+        index, phase, [&] { return plain ? layer.forward(run) : layer.forward_saving(run); }));
   }
   return Status::ok();
 }
@@ -278,7 +311,9 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
   for (int offset = stage.layer_count() - 1; offset >= 0; --offset) {
     bind_layer(layout, offset, slot, action, run);
     int index = stage.first_layer + offset;
-    STAGECOACH_RETURN_IF_ERROR(context_->network->layers[index]->backward(run, *layout.backward));
+    const Layer& layer = *context_->network->layers[index];
+    STAGECOACH_RETURN_IF_ERROR(run_layer(index, phase_of(*layout.backward),
+                                         [&] { return layer.backward(run, *layout.backward); }));
     // Gradients go home layer by layer as they become final, not as a burst at the end.
     if (role.closes) {
       STAGECOACH_RETURN_IF_ERROR(finish_layer_gradients(layout, slot, action, index));

@@ -12,6 +12,7 @@
 #include "memory/arena.h"
 #include "memory/host_state.h"
 #include "scheduler/device_memory.h"
+#include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "scheduler/stage_memory.h"
@@ -35,6 +36,7 @@ const char* lane_name(LaneKind lane);
 /// Host memory and numbers of one pass over a batch.
 struct PassInput {
   bool inference = false;
+  bool times_layers = false;  ///< every layer between two events of its own
   uint32_t iteration = 0;
   uint64_t seed = 0;
   float loss_scale = 1;
@@ -55,6 +57,14 @@ struct LaneSpan {
   int action = -1;  ///< index into the device's action list
 };
 
+/// One layer's phase, with the events that time it.
+struct LayerSpan {
+  int layer = 0;
+  LayerPhase phase = LayerPhase::kForward;
+  int start_event = 0;
+  int end_event = 0;
+};
+
 /// Everything of a plan that is the same for all devices.
 struct PlanContext {
   const Network* network = nullptr;
@@ -65,6 +75,7 @@ struct PlanContext {
   std::vector<StageLayout> layouts;    ///< per stage
   std::vector<DeviceMemory> memories;  ///< per device
   const PassInput* input = nullptr;
+  std::vector<int> trace_processes;  ///< per device; empty: its position
 };
 
 /// Where a finished transfer can be waited for.
@@ -124,6 +135,8 @@ class DeviceLane {
   Result<std::vector<Timepoint>> submit_end();
 
   const std::vector<LaneSpan>& spans() const { return spans_; }
+  /// Empty unless the pass times layers.
+  const std::vector<LayerSpan>& layer_spans() const { return layer_spans_; }
   Result<int64_t> event_time_ns(int event) const { return events_[event]->timestamp_ns(); }
   ByteCount bytes_up() const { return bytes_up_; }
   ByteCount bytes_down() const { return bytes_down_; }
@@ -132,6 +145,9 @@ class DeviceLane {
   explicit DeviceLane(Device& device) : device_(device) {}
 
   Result<int> stamp(LaneKind lane);
+  /// Runs `work` of a layer, between two events where layers are timed.
+  template <typename Work>
+  Status run_layer(int layer, LayerPhase phase, Work work);
   void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
   Status wait_for(LaneKind lane, const Landing& landing);
   void cut_slots();
@@ -176,6 +192,7 @@ class DeviceLane {
   std::vector<std::unique_ptr<Event>> events_;
   int events_used_ = 0;
   std::vector<LaneSpan> spans_;
+  std::vector<LayerSpan> layer_spans_;
   ByteCount bytes_up_ = 0, bytes_down_ = 0;
 };
 

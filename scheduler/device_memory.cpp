@@ -162,8 +162,9 @@ DeviceMemory carve_device_memory(const Plan& plan, const std::vector<StageLayout
     need.kept_bytes = placer.peak();
     need.in_bytes = 0;
   } else {
-    // Any device may run any stage.
-    need = region_sizes(layouts, [](size_t) { return true; });
+    std::vector<bool> runs_here(layouts.size(), false);
+    for (const Action& action : plan.device_actions[device]) runs_here[action.stage] = true;
+    need = region_sizes(layouts, [&](size_t s) { return runs_here[s]; });
   }
   need.bound = bound;
   need.rounds_gradients = rounds_gradients;

@@ -91,6 +91,9 @@ std::string reason_to_leave_out(const PlannedDevice& device, const CostTable& co
                        format_bytes(device.memory_bytes), costs.layer(largest).name,
                        format_bytes(most));
   }
+  if (with_all_ns <= step_ns) {
+    return "every stage ends sooner on another device, or does not fit it";
+  }
   return fmt::format("with it a step would take {:.4g} ms, without it {:.4g} ms", with_all_ns / 1e6,
                      step_ns / 1e6);
 }
@@ -107,8 +110,7 @@ void fill_shares(const StepSetup& setup, const CostTable& costs, double with_all
     const PlannedDevice& device = setup.devices[plan.devices[index]];
     DeviceShare& share = plan.shares[plan.devices[index]];
     share.work = prediction.compute_ns[index] * device.speed / work;
-    share.used = share.work > 0;
-    if (!share.used) share.reason = "every stage ends sooner on another device, or does not fit it";
+    share.used = true;
   }
   for (size_t device = 0; device < setup.devices.size(); ++device) {
     DeviceShare& share = plan.shares[device];
@@ -116,6 +118,24 @@ void fill_shares(const StepSetup& setup, const CostTable& costs, double with_all
     share.reason =
         reason_to_leave_out(setup.devices[device], costs, with_all_ns, prediction.step_ns);
   }
+}
+
+/// Takes devices on which nothing runs out of the plan. A rotation comes to all of them in time.
+void drop_idle_devices(DevicePlan& plan) {
+  StepPrediction& prediction = plan.planned.prediction;
+  if (plan.planned.slots.dispatch == SlotDispatch::kRotation) return;
+  std::vector<int> place(plan.devices.size(), -1), devices;
+  std::vector<double> compute_ns;
+  for (size_t index = 0; index < plan.devices.size(); ++index) {
+    if (prediction.compute_ns[index] <= 0) continue;
+    place[index] = static_cast<int>(devices.size());
+    devices.push_back(plan.devices[index]);
+    compute_ns.push_back(prediction.compute_ns[index]);
+  }
+  for (int& device : prediction.devices) device = place[device];
+  for (int& device : plan.planned.slots.device_of_stage) device = place[device];
+  plan.devices = std::move(devices);
+  prediction.compute_ns = std::move(compute_ns);
 }
 
 }  // namespace
@@ -150,6 +170,7 @@ Result<DevicePlan> plan_for_devices(const StepSetup& setup, const StageSearchOpt
   if (best.devices.empty()) return failure;
   best.planned.candidates = candidates;
   best.planned.slots_visited = visited;
+  drop_idle_devices(best);
   fill_shares(setup, costs, with_all, best);
   return best;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "scheduler/plan_measures.h"
 #include "scheduler/plan_simulation.h"
@@ -74,6 +75,36 @@ int64_t ready_idle_ns(const std::vector<TimedSpan>& spans, size_t action_count) 
   return idle;
 }
 
+Status add_layer_samples(const DeviceLane& lane, int device, std::vector<LayerSample>& samples) {
+  for (const LayerSpan& span : lane.layer_spans()) {
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t start_ns, lane.event_time_ns(span.start_event));
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t end_ns, lane.event_time_ns(span.end_event));
+    samples.push_back({device, span.layer, span.phase, static_cast<double>(end_ns - start_ns)});
+  }
+  return Status::ok();
+}
+
+/// Bytes of one direction and the time in which any copy of it was under way: two that share the
+/// engine count once.
+LinkSample link_sample(const std::vector<TimedSpan>& spans, LaneKind parameters,
+                       LaneKind activations) {
+  LinkSample sample;
+  std::vector<std::pair<int64_t, int64_t>> intervals;
+  for (const TimedSpan& item : spans) {
+    if (item.span->lane != parameters && item.span->lane != activations) continue;
+    sample.bytes += item.span->bytes;
+    intervals.emplace_back(item.start_ns, item.end_ns);
+  }
+  std::sort(intervals.begin(), intervals.end());
+  int64_t done = std::numeric_limits<int64_t>::min();
+  for (const auto& [start, end] : intervals) {
+    if (end <= done) continue;
+    sample.busy_ns += end - std::max(start, done);
+    done = end;
+  }
+  return sample;
+}
+
 }  // namespace
 
 Result<IterationReport> report_iteration(const PlanContext& context,
@@ -83,10 +114,13 @@ Result<IterationReport> report_iteration(const PlanContext& context,
   int64_t last_end = std::numeric_limits<int64_t>::min();
   int64_t idle = 0;
   std::vector<std::vector<int64_t>> durations(lanes.size());
+  report.device_busy_ns.assign(lanes.size(), 0);
   for (size_t device = 0; device < lanes.size(); ++device) {
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedSpan> spans, time_spans(*lanes[device]));
     if (trace != nullptr) {
-      add_slices(*trace, static_cast<int>(device), spans, context.input->iteration);
+      const std::vector<int>& processes = context.trace_processes;
+      int process = processes.empty() ? static_cast<int>(device) : processes[device];
+      add_slices(*trace, process, spans, context.input->iteration);
     }
     size_t action_count = context.plan->device_actions[device].size();
     durations[device].resize(action_count, 0);
@@ -94,16 +128,22 @@ Result<IterationReport> report_iteration(const PlanContext& context,
       report.longest_operation_ns =
           std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
       if (item.span->lane != LaneKind::kCompute) continue;
-      report.compute_busy_ns += item.end_ns - item.start_ns;
+      report.device_busy_ns[device] += item.end_ns - item.start_ns;
       durations[device][item.span->action] = item.end_ns - item.start_ns;
       first_start = std::min(first_start, item.start_ns);
       last_end = std::max(last_end, item.end_ns);
     }
+    report.up.push_back(link_sample(spans, LaneKind::kParameterUp, LaneKind::kActivationUp));
+    report.down.push_back(link_sample(spans, LaneKind::kGradientDown, LaneKind::kActivationDown));
+    report.compute_busy_ns += report.device_busy_ns[device];
+    STAGECOACH_RETURN_IF_ERROR(
+        add_layer_samples(*lanes[device], static_cast<int>(device), report.layer_samples));
     idle += ready_idle_ns(spans, action_count);
     report.bytes_up += lanes[device]->bytes_up();
     report.bytes_down += lanes[device]->bytes_down();
   }
   if (last_end <= first_start) return report;
+  report.start_ns = first_start;
   report.span_ns = last_end - first_start;
   double available = static_cast<double>(report.span_ns) * static_cast<double>(lanes.size());
   report.bubble = 1 - static_cast<double>(report.compute_busy_ns) / available;
@@ -112,6 +152,7 @@ Result<IterationReport> report_iteration(const PlanContext& context,
       simulate_plan(*context.plan, static_cast<int>(context.network->layers.size()),
                     [&](int device, int index) { return durations[device][index]; });
   report.bubble_simulated = measure_timeline(*context.plan, simulated).bubble_makespan;
+  report.action_ns = std::move(durations);
   return report;
 }
 

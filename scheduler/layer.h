@@ -68,7 +68,7 @@ struct LayerRun {
   BufferView workspace;
   BufferView labels;                       ///< only for layers with `needs_labels`
   std::span<const BufferView> parameters;  ///< per block use, compute dtype
-  std::span<const BufferView> gradients;   ///< per block use, fp32, added to
+  std::span<const BufferView> gradients;   ///< per block use, fp32, added to; frozen: none
   RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
   float loss_scale = 1;  ///< factor of the loss gradient: 1 / target tokens of the step
   bool training = true;  ///< false: no dropout (evaluation and generation)

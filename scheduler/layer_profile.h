@@ -25,6 +25,7 @@ struct LayerProfile {
   /// holds both, or -1; empty: none.
   std::vector<double> copy_shares;
   std::vector<int> shared_layers;
+  int frozen_copies = 0;             ///< the first so many are not trained: nothing comes home
   ByteCount gradient_bytes = 0;      ///< sent home after the last micro-batch of a round
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer
@@ -119,6 +120,8 @@ struct SlotPlan {
   std::vector<Stage> stages;
   SlotDispatch dispatch = SlotDispatch::kRotation;
   std::vector<int> device_of_stage;
+
+  bool operator==(const SlotPlan&) const = default;
 };
 
 /// Micro-batches of a round that each device gets with kEveryDevice: device d those from entry d to

@@ -14,6 +14,10 @@ double time_ns(double flop, const ProfileRates& rates) {
 
 void add_block(const Network& network, int block, bool rounds, LayerProfile& profile) {
   profile.parameter_bytes += Arena::padded(network.block_bytes(block, network.dtype));
+  if (network.blocks[block].is_frozen) {
+    ++profile.frozen_copies;
+    return;
+  }
   profile.gradient_bytes += Arena::padded(network.block_bytes(block, network.dtype));
   if (!rounds) return;
   profile.gradient_sum_bytes += Arena::padded(network.block_bytes(block, DType::kF32));
@@ -47,7 +51,7 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     profile.backward_ns = time_ns(flop.backward_input + flop.backward_weight, rates);
     for (const BlockUse& use : layer->uses()) {
       add_block(network, use.block, rounds, profile);
-      if (use.site > 0) continue;
+      if (use.site > 0 || network.blocks[use.block].is_frozen) continue;
       double parameters = static_cast<double>(network.blocks[use.block].element_count);
       double touched = parameters * kUpdateBytesPerParameter;
       profile.update_bytes += static_cast<ByteCount>(touched);

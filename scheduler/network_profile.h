@@ -21,7 +21,7 @@ inline constexpr double kLeastLayerNs = 1000;
 
 /// Layers of a network by their own FLOP and bytes. Sizes are rounded up as the runtime's memory
 /// does, so that what fits here fits there; a block of several sites is updated by its first layer.
-/// Pure.
+/// Frozen blocks come before trained ones in a layer. Pure.
 std::vector<LayerProfile> profile_network(const Network& network, const MicroBatchShape& shape,
                                           const ProfileRates& rates);
 

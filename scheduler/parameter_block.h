@@ -34,6 +34,8 @@ struct ParameterBlock {
   std::vector<ParameterInfo> parameters;
   int64_t element_count = 0;  ///< with alignment gaps, which stay zero
   int site_count = 0;         ///< layers that use it
+  /// Not trained: it goes up but has no gradient, no update and no moments.
+  bool is_frozen = false;
 
   /// Appends a tensor and returns its index.
   int add(std::string parameter_name, Shape shape, bool decay, Initializer initializer);

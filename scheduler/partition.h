@@ -9,16 +9,9 @@
 
 namespace stagecoach {
 
-/// What the partitioner knows of one layer, for one micro-batch. Any unit of time.
-struct LayerCost {
-  double forward = 0;
-  double backward = 0;        ///< recompute + backward
-  double fused_backward = 0;  ///< forward + backward without recompute
-};
-
-/// Limits and sizes of a partition.
+/// Limits and sizes of a partition for evaluation.
 struct PartitionRequest {
-  std::vector<LayerCost> layers;
+  std::vector<double> forward_costs;  ///< per layer, of one micro-batch; any unit of time
   int devices = 1;
   int micro_batches = 1;
   int max_stage_layers = 0;  ///< 0: no limit
@@ -26,14 +19,10 @@ struct PartitionRequest {
   std::function<bool(const std::vector<Stage>&)> fits;
 };
 
-/// Cuts a chain of layers into forward stages, one fused stage and backward stages: for every
-/// contiguous sum as the longest stage time t, packs greedily (fused stage from the last layer
-/// back, forward stages back to layer 0, backward stages from layer 0 up), and keeps the partition
-/// that fits and minimises (M * S + N * (N - 1)) * t, RoundPipe's objective (arXiv 2604.27085). Not
-/// found when even one layer a stage does not fit. Pure.
-Result<std::vector<Stage>> partition_for_training(const PartitionRequest& request);
-
-/// Forward stages only, for evaluation: the same search over forward costs.
+/// Cuts a chain of layers into forward stages: for every contiguous sum as the longest stage time
+/// t, packs greedily from the last layer back, and keeps the partition that fits and minimises
+/// (M * S + N * (N - 1)) * t, RoundPipe's objective (arXiv 2604.27085). Not found when even one
+/// layer a stage does not fit. Pure. Training stages are scheduler/stage_planner's.
 Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& request);
 
 /// Cuts a chain of layers into exactly `count` stages, 1 to as many as there are layers: the

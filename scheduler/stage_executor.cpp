@@ -123,8 +123,9 @@ Status StageExecutor::begin_pass(const Plan& plan, const PassInput& input) {
         fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
   }
   STAGECOACH_RETURN_IF_ERROR(check_executable(plan));
-  context_ = PlanContext{
-      setup_.network, setup_.host_state, setup_.store, setup_.shape, &plan, {}, {}, &input};
+  context_ =
+      PlanContext{setup_.network, setup_.host_state,     setup_.store, setup_.shape, &plan, {}, {},
+                  &input,         setup_.trace_processes};
   context_.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
   bool rounds_gradients = setup_.network->dtype != DType::kF32;
   for (int device = 0; device < plan.device_count(); ++device) {
@@ -177,7 +178,7 @@ Task<Status> StageExecutor::run_pass() {
   }
   if (!context_.input->inference) {
     for (int block = 0; block < setup_.host_state->block_count(); ++block) {
-      group.spawn(collect_gradients(block));
+      if (!setup_.network->blocks[block].is_frozen) group.spawn(collect_gradients(block));
     }
   }
   co_return co_await group.join();

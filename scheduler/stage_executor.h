@@ -30,6 +30,7 @@ struct StageExecutorSetup {
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
   bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
   int64_t timeout_ns = 60'000'000'000;
+  std::vector<int> trace_processes;  ///< per device; empty: its position
 };
 
 /// Runs plans on devices: uploads stages, runs micro-batches, brings activations and gradients home

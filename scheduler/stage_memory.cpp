@@ -42,6 +42,7 @@ void place_gradients(const Network& network, const Stage& stage, RegionSizer& su
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
     std::span<const BlockUse> uses = network.layers[layer]->uses();
     for (size_t use = 0; use < uses.size(); ++use) {
+      if (network.blocks[uses[use].block].is_frozen) continue;
       StageLayout::GradientPlace gradient;
       gradient.layer = layer;
       gradient.use = static_cast<int>(use);

@@ -68,7 +68,7 @@ struct StageLayout {
   bool takes_gradient = false;  ///< uploads the gradient of the boundary after the stage
 
   std::vector<BlockPlace> blocks;        ///< every block once, in order of first use
-  std::vector<GradientPlace> gradients;  ///< every use, in layer order; empty where none are made
+  std::vector<GradientPlace> gradients;  ///< uses of trained blocks, in layer order
   std::vector<LayerPlaces> layers;       ///< parallel to [first_layer, last_layer]
   std::vector<Download> downloads;       ///< boundaries a forward sends home
   Place input, labels, input_grad, loss;

@@ -126,7 +126,9 @@ std::vector<Stage> pack_by_roundpipe_rule(const CostTable& costs, int devices,
   double heaviest = 0;
   for (int layer = 0; layer < costs.layer_count(); ++layer) {
     LayerProfile profile = costs.layer(layer);
-    // Its timers see one forward, and the fused stage counts as any backward.
+    // Its timers see one forward, which never stops early, and the fused stage counts as any
+    // backward.
+    profile.early_stop_ns = 0;
     double forward = profile.recompute_ns > 0 ? profile.recompute_ns : profile.forward_ns;
     profile.forward_ns = profile.recompute_ns = forward;
     heaviest = std::max(heaviest, forward + profile.backward_ns);

@@ -23,7 +23,7 @@ class RegionSizer {
 void place_parameters(const Network& network, const Stage& stage, RegionSizer& region,
                       std::vector<StageLayout::BlockPlace>& held, StageLayout& layout);
 
-/// Places a gradient sum for every block use of `stage` in `sums`.
+/// Places a gradient sum for every use of a trained block by `stage` in `sums`.
 void place_gradients(const Network& network, const Stage& stage, RegionSizer& sums,
                      StageLayout& layout);
 

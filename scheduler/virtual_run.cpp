@@ -17,7 +17,7 @@ namespace {
 Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
   const Network& network = *run.network;
   ByteCount in = network.layers.front()->input().size_bytes(run.shape);
-  ByteCount labels = run.shape.rows() * dtype_size_bytes(DType::kI32);
+  ByteCount labels = network.label.size_bytes(run.shape);
   ByteCount out = network.layers.back()->output().size_bytes(run.shape);
   ByteCount each = Arena::padded(in) + Arena::padded(labels) + Arena::padded(out);
   STAGECOACH_ASSIGN_OR_RETURN(
@@ -32,6 +32,7 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
 }
 
 Result<std::unique_ptr<HostState>> make_state(const VirtualRun& run) {
+  // Frozen blocks would need their compute copy alone; address space costs nothing.
   std::vector<BlockLayout> blocks;
   for (const ParameterBlock& block : run.network->blocks) {
     blocks.push_back({block.name, block.element_count, block.site_count});

@@ -4,11 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/digest.h"
-#include "core/random.h"
 #include "core/settings.h"
 #include "core/task_pool.h"
 #include "hal/host_worker.h"
@@ -16,18 +15,18 @@
 #include "memory/host_state.h"
 #include "scheduler/plan_validation.h"
 #include "scheduler/planner.h"
-#include "scheduler/schedules/roundpipe.h"
+#include "scheduler/run_tuner.h"
 #include "scheduler/schedules/schedule.h"
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
+#include "train/initial_values.h"
 #include "train/optimizer.h"
+#include "train/predicted_slices.h"
+#include "train/trainer_options.h"
 
 namespace stagecoach {
 
 namespace {
-
-/// Random numbers of initial weights never meet those of dropout.
-constexpr uint32_t kInitializerIteration = 0xffffffffu;
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -36,73 +35,9 @@ double median(std::vector<double> values) {
   return values[middle];
 }
 
-uint64_t name_hash(std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return hash;
-}
-
 bool ends_with_any(const std::string& name, const std::vector<std::string>& suffixes) {
   return std::any_of(suffixes.begin(), suffixes.end(),
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
-}
-
-Status check_schedule(const TrainerOptions& options) {
-  const std::vector<std::string_view>& trained = trained_schedules();
-  if (std::find(trained.begin(), trained.end(), options.schedule) == trained.end()) {
-    return invalid_argument(
-        fmt::format("schedule '{}' is not one that trains in this version; use one of {}",
-                    options.schedule, fmt::join(trained, ", ")));
-  }
-  if (options.dispatch != "rotation" && options.dispatch != "static") {
-    return invalid_argument(
-        fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
-  }
-  if (options.activations != "auto" && options.activations != "recompute" &&
-      options.activations != "keep") {
-    return invalid_argument(fmt::format("activations '{}' is unknown; use auto, recompute or keep",
-                                        options.activations));
-  }
-  if (!binds_stages(options.schedule)) {
-    if (options.activations != "keep") return Status::ok();
-    return unimplemented(fmt::format(
-        "activations = keep with schedule {}: this version does not have it yet; streamed stages "
-        "recompute, use auto or a schedule that binds stages",
-        options.schedule));
-  }
-  if (options.dispatch != "rotation" || options.max_stage_layers != 0) {
-    return invalid_argument(
-        fmt::format("schedule {} places and cuts stages itself: schedule.dispatch and "
-                    "schedule.max_stage_layers are for roundpipe and single; leave them out",
-                    options.schedule));
-  }
-  return Status::ok();
-}
-
-Status check_options(const TrainerOptions& options, size_t devices) {
-  if (devices == 0) return invalid_argument("training needs at least one device");
-  STAGECOACH_RETURN_IF_ERROR(check_schedule(options));
-  if (options.schedule == "single" && devices != 1) {
-    return invalid_argument(fmt::format(
-        "schedule single uses one device; {} were given: name one or use roundpipe", devices));
-  }
-  if (options.update != "barrier") {
-    return invalid_argument(
-        fmt::format("update mode '{}' is not in this version yet; use barrier", options.update));
-  }
-  if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 ||
-      options.rounds < 1) {
-    return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");
-  }
-  if (options.batch % options.micro_batches != 0) {
-    return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches",
-                                        options.batch, options.micro_batches));
-  }
-  if (options.micro_batches % options.rounds != 0) {
-    return invalid_argument(fmt::format("{} micro-batches are not divisible by {} rounds",
-                                        options.micro_batches, options.rounds));
-  }
-  return Status::ok();
 }
 
 }  // namespace
@@ -116,8 +51,14 @@ struct Trainer::Impl {
         worker("host", *pool) {}
 
   Status build();
-  Status build_plans(std::vector<ByteCount> free_bytes, PlannedRun& planned);
-  Status build_memory(const PlannedRun& planned);
+  Status prepare_request();
+  Result<PlannedRun> make_plan() const;
+  Status build_state();
+  Status adopt(PlannedRun next);
+  Status replan();
+  StepSetup used_devices(const PlannedRun& run) const;
+  std::vector<TraceSlice> predicted_pass();
+  void note_pass(const Plan& plan, const IterationReport& report);
   Result<IterationReport> run_pass(const Plan& plan, PassInput& pass);
   Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
   Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
@@ -128,9 +69,11 @@ struct Trainer::Impl {
   TrainerOptions options;
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
-  std::vector<Plan> training_plans;  ///< streamed: one for each device the rotation may start at
-  Plan inference_plan;
-  bool recomputes = true;
+  PlanRequest request;
+  PlannedRun planned;
+  std::vector<ByteCount> planned_bytes;  ///< per device: the most that any plan so far took
+  std::optional<RunTuner> tuner;
+  std::vector<std::string> notes;
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
@@ -141,29 +84,21 @@ struct Trainer::Impl {
   std::unique_ptr<StageExecutor> executor;
 
   int64_t iteration = 0;
-  int64_t next_slot = 0;  ///< the rotation continues across iterations
+  int64_t passes_of_plan = 0;  ///< the rotation continues across them
+  std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
   int64_t pass_ns = 0;
   std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
+  std::vector<double> steps_ns;  ///< whole steps since the plan was adopted
   ByteCount bytes_up = 0, bytes_down = 0;
 };
-
-const std::vector<std::string_view>& trained_schedules() {
-  static const std::vector<std::string_view> names = {"roundpipe",   "single",     "gpipe", "1f1b",
-                                                      "interleaved", "looped-bfs", "zb-h1", "zb-v"};
-  return names;
-}
-
-bool binds_stages(std::string_view schedule) {
-  return schedule != "roundpipe" && schedule != "single";
-}
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
 Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<Device*> devices,
                                                  TrainerOptions options) {
-  STAGECOACH_RETURN_IF_ERROR(check_options(options, devices.size()));
+  STAGECOACH_RETURN_IF_ERROR(check_trainer_options(options, devices.size()));
   STAGECOACH_RETURN_IF_ERROR(network.validate());
   STAGECOACH_ASSIGN_OR_RETURN(Settings settings, read_settings());
   int threads = options.host_threads > 0 ? options.host_threads : settings.threads;
@@ -176,14 +111,12 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<De
 
 Status Trainer::Impl::build() {
   shape = MicroBatchShape{options.batch / options.micro_batches, options.sequence};
-  std::vector<ByteCount> free_bytes;
-  for (Device* device : devices) {
-    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
-    free_bytes.push_back(usage.total_bytes - usage.used_bytes);
-  }
-  PlannedRun planned;
-  STAGECOACH_RETURN_IF_ERROR(build_plans(std::move(free_bytes), planned));
-  STAGECOACH_RETURN_IF_ERROR(build_memory(planned));
+  STAGECOACH_RETURN_IF_ERROR(prepare_request());
+  STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
+  STAGECOACH_RETURN_IF_ERROR(build_state());
+  STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
+  StepSetup setup = step_setup(network, request);
+  tuner.emplace(std::move(setup.layers), std::move(setup.devices));
   for (const ParameterBlock& block : network.blocks) {
     std::vector<ParameterGroup> of_block;
     for (const ParameterInfo& parameter : block.parameters) {
@@ -206,41 +139,40 @@ Status Trainer::Impl::build() {
   return Status::ok();
 }
 
-Status Trainer::Impl::build_plans(std::vector<ByteCount> free_bytes, PlannedRun& planned) {
-  int device_count = static_cast<int>(devices.size());
-  int micro_batches = static_cast<int>(options.micro_batches);
-  int rounds = static_cast<int>(options.rounds);
-  Dispatch dispatch = options.dispatch == "static" ? Dispatch::kStatic : Dispatch::kRotation;
-  PlanRequest request;
-  for (Device* device : devices) request.devices.push_back(device->info());
-  request.free_bytes = std::move(free_bytes);
+Status Trainer::Impl::prepare_request() {
+  for (Device* device : devices) {
+    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
+    request.devices.push_back(device->info());
+    request.free_bytes.push_back(usage.total_bytes - usage.used_bytes);
+  }
   request.shape = shape;
-  request.micro_batches = micro_batches;
-  request.rounds = rounds;
+  request.micro_batches = static_cast<int>(options.micro_batches);
+  request.rounds = static_cast<int>(options.rounds);
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
+  request.is_static = options.dispatch == "static";
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
-  int layer_count = static_cast<int>(network.layers.size());
-  if (binds_stages(options.schedule)) {
-    STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(options.schedule));
-    STAGECOACH_ASSIGN_OR_RETURN(planned, plan_bound_run(network, request, *schedule));
-    training_plans.push_back(*planned.bound_plan);
-  } else {
-    STAGECOACH_ASSIGN_OR_RETURN(planned, plan_run(network, request));
-  }
-  for (int start = 0; start < device_count && !planned.bound_plan; ++start) {
-    training_plans.push_back(make_roundpipe_plan(planned.training_stages, device_count,
-                                                 micro_batches, rounds, start, dispatch));
-  }
-  for (const Plan& plan : training_plans) {
-    STAGECOACH_RETURN_IF_ERROR(validate_plan(plan, layer_count, false));
-  }
-  inference_plan =
-      make_roundpipe_plan(planned.inference_stages, device_count, micro_batches, 1, 0, dispatch);
-  return validate_plan(inference_plan, layer_count, true);
+  return Status::ok();
 }
 
-Status Trainer::Impl::build_memory(const PlannedRun& planned) {
+Result<PlannedRun> Trainer::Impl::make_plan() const {
+  PlannedRun run;
+  if (binds_stages(options.schedule)) {
+    STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(options.schedule));
+    STAGECOACH_ASSIGN_OR_RETURN(run, plan_bound_run(network, request, *schedule));
+  } else {
+    STAGECOACH_ASSIGN_OR_RETURN(run, plan_run(network, request));
+  }
+  int layer_count = static_cast<int>(network.layers.size());
+  for (const Plan& plan : run.training_plans) {
+    STAGECOACH_RETURN_IF_ERROR(validate_plan(plan, layer_count, false));
+  }
+  STAGECOACH_RETURN_IF_ERROR(validate_plan(run.inference_plan, layer_count, true));
+  return run;
+}
+
+/// What does not depend on the plan.
+Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
   std::vector<BlockLayout> blocks;
   for (const ParameterBlock& block : network.blocks) {
@@ -252,32 +184,113 @@ Status Trainer::Impl::build_memory(const PlannedRun& planned) {
   int slots_per_site = binds_stages(options.schedule) ? rounds : std::min(rounds, 2);
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, std::move(blocks), network.dtype, slots_per_site));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      staging,
+      BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+  return Status::ok();
+}
+
+/// Gives devices the memory of a plan and runs by it from now on.
+Status Trainer::Impl::adopt(PlannedRun next) {
+  executor.reset();
+  store.reset();
+  planned = std::move(next);
+  passes_of_plan = 0;
+  steps_ns.clear();
   int layer_count = static_cast<int>(network.layers.size());
-  std::vector<bool> training = stage_starts(planned.training_stages, layer_count);
-  std::vector<bool> inference = stage_starts(planned.inference_stages, layer_count);
+  std::vector<bool> training = stage_starts(planned.training_plans.front().stages, layer_count);
+  std::vector<bool> inference = stage_starts(planned.inference_plan.stages, layer_count);
   std::vector<ByteCount> boundary_bytes(layer_count + 1, 0);
   for (int boundary = 1; boundary < layer_count; ++boundary) {
     if (!training[boundary] && !inference[boundary]) continue;
     boundary_bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(
-      store,
-      ActivationStore::create(pinning, boundary_bytes, static_cast<int>(options.micro_batches)));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      staging,
-      BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+  STAGECOACH_ASSIGN_OR_RETURN(store,
+                              ActivationStore::create(*devices[0], boundary_bytes,
+                                                      static_cast<int>(options.micro_batches)));
   StageExecutorSetup setup;
   setup.network = &network;
-  setup.devices = devices;
+  planned_bytes.resize(devices.size(), 0);
+  for (size_t index = 0; index < planned.devices.size(); ++index) {
+    int device = planned.devices[index];
+    setup.devices.push_back(devices[device]);
+    planned_bytes[device] = std::max(planned_bytes[device], planned.arena_bytes[index]);
+  }
+  setup.trace_processes = planned.devices;
   setup.host_state = state.get();
   setup.store = &*store;
   setup.host_worker = &worker;
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
-  setup.recomputes = recomputes = planned.recomputes;
+  setup.recomputes = planned.recomputes;
   setup.timeout_ns = options.timeout_ns;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
+  for (size_t device = 0; device < planned.shares.size(); ++device) {
+    if (planned.shares[device].used) continue;
+    notes.push_back(fmt::format("device {} is left out: {}", devices[device]->id(),
+                                planned.shares[device].reason));
+  }
   return Status::ok();
+}
+
+/// What planning knows of the devices of `run`, in its order.
+StepSetup Trainer::Impl::used_devices(const PlannedRun& run) const {
+  StepSetup all = step_setup(network, request), used = all;
+  used.devices.clear();
+  for (int device : run.devices) used.devices.push_back(all.devices[device]);
+  return used;
+}
+
+/// The last pass as the plan in use predicts it, in processes behind those of devices and host.
+std::vector<TraceSlice> Trainer::Impl::predicted_pass() {
+  if (!planned.predicted || !last_pass) return {};
+  for (int device : planned.devices) {
+    int process = static_cast<int>(devices.size()) + 1 + device;
+    trace.name_process(process, "predicted " + devices[device]->id());
+    trace.name_track(process, 0, lane_name(LaneKind::kCompute));
+    last_pass->processes.push_back(process);
+  }
+  return predicted_slices(used_devices(planned), planned.slots, *last_pass);
+}
+
+/// Plans once more, with what has been measured, and changes over where that is worth it. No bit of
+/// a result depends on it: sums are in the order of micro-batches whatever the stages.
+Status Trainer::Impl::replan() {
+  request.measured = tuner->take_measured();
+  if (binds_stages(options.schedule) || request.is_static) return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(PlannedRun next, make_plan());
+  bool same = next.devices == planned.devices && next.slots == planned.slots &&
+              next.slot_devices == planned.slot_devices;
+  StepSetup used = used_devices(planned);
+  double now_ns = predict_step(used, CostTable(used.layers), planned.slots).step_ns;
+  // Slots that were placed for other speeds do not move by themselves.
+  bool misplaced = planned.slots.dispatch == SlotDispatch::kEarliestFinish &&
+                   next.slot_devices != planned.slot_devices;
+  bool better = next.predicted->step_ns < now_ns * (1 - RunTuner::kWorthChanging);
+  if (same || (!better && !misplaced)) {
+    planned.predicted = next.predicted;
+    planned.predicted->step_ns = now_ns;
+    return Status::ok();
+  }
+  notes.push_back(fmt::format(
+      "planned anew from measured times: {:.4g} ms a step instead of {:.4g} ms, {} stages on {} of "
+      "{} devices",
+      next.predicted->step_ns / 1e6, now_ns / 1e6, next.slots.stages.size(), next.devices.size(),
+      devices.size()));
+  return adopt(std::move(next));
+}
+
+/// Remembers when and where the last training pass ran.
+void Trainer::Impl::note_pass(const Plan& plan, const IterationReport& report) {
+  if (!options.trace || plan.residence == Residence::kBound) return;
+  last_pass.emplace();
+  last_pass->start_ns = report.start_ns;
+  last_pass->iteration = static_cast<int32_t>(iteration);
+  if (planned.slots.dispatch != SlotDispatch::kRotation) return;
+  for (int device = 0; device < plan.device_count(); ++device) {
+    const std::vector<Action>& actions = plan.device_actions[device];
+    if (!actions.empty() && actions.front() == Action{0, 0}) last_pass->first_device = device;
+  }
 }
 
 Result<IterationReport> Trainer::Impl::run_pass(const Plan& plan, PassInput& pass) {
@@ -311,10 +324,11 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   PassInput pass;
   pass.loss_scale = static_cast<float>(
       1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
-  size_t plan_count = impl.training_plans.size();
-  const Plan& plan = impl.training_plans[static_cast<size_t>(impl.next_slot) % plan_count];
+  pass.times_layers = impl.tuner->times_layers();
+  const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
   STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
-  impl.next_slot += static_cast<int64_t>(plan.stages.size()) * plan.rounds;
+  impl.tuner->add_pass(plan, impl.planned.devices, report);
+  impl.note_pass(plan, report);
   impl.gradients_pending = true;
   impl.pass_ns += RealClock::instance().now_ns() - start_ns;
   impl.controller_fractions.push_back(report.controller_fraction);
@@ -327,7 +341,8 @@ Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& l
   STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, true));
   PassInput pass;
   pass.inference = true;
-  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(impl.inference_plan, pass));
+  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report,
+                              impl.run_pass(impl.planned.inference_plan, pass));
   return impl.pass_loss(pass, targets, report.bubble);
 }
 
@@ -336,7 +351,7 @@ Result<std::vector<float>> Trainer::forward(const HostTensor& inputs) {
   STAGECOACH_RETURN_IF_ERROR(impl.staging->load_inputs(inputs));
   PassInput pass;
   pass.inference = true;
-  STAGECOACH_RETURN_IF_FAILED(impl.run_pass(impl.inference_plan, pass));
+  STAGECOACH_RETURN_IF_FAILED(impl.run_pass(impl.planned.inference_plan, pass));
   return impl.staging->outputs(inputs.shape[0]);
 }
 
@@ -404,7 +419,10 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   ++impl.iteration;
   double step_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
   impl.exposed_fractions.push_back(step_ns / (step_ns + static_cast<double>(impl.pass_ns)));
+  impl.steps_ns.push_back(step_ns + static_cast<double>(impl.pass_ns));
   impl.pass_ns = 0;
+  impl.tuner->add_update(step_ns);
+  if (impl.tuner->is_due()) STAGECOACH_RETURN_IF_ERROR(impl.replan());
   return update;
 }
 
@@ -432,9 +450,17 @@ void Trainer::set_iteration(int64_t iteration) {
   impl_->iteration = iteration;
 }
 const Plan& Trainer::plan() const {
-  return impl_->training_plans[0];
+  return impl_->planned.training_plans.front();
 }
-const Trace& Trainer::trace() const {
+const MeasuredRun* Trainer::measured() const {
+  return impl_->tuner->has_measured() ? &impl_->tuner->measured() : nullptr;
+}
+std::vector<std::string> Trainer::take_notes() {
+  return std::exchange(impl_->notes, {});
+}
+const Trace& Trainer::trace() {
+  for (const TraceSlice& slice : impl_->predicted_pass()) impl_->trace.add(slice);
+  impl_->last_pass.reset();
   return impl_->trace;
 }
 
@@ -445,25 +471,10 @@ void Trainer::parameters_changed() {
 }
 
 void Trainer::initialize_parameters() {
-  for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
+  for (int block = 0; block < impl_->state->block_count(); ++block) {
     for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
-      float* data = block_parameters(static_cast<int>(block)) + parameter.offset;
-      int64_t count = parameter.shape.element_count();
-      const Initializer& initializer = parameter.initializer;
-      if (initializer.kind != Initializer::Kind::kNormal) {
-        std::fill_n(data, count, initializer.kind == Initializer::Kind::kOnes ? 1.0f : 0.0f);
-        continue;
-      }
-      uint64_t hash = name_hash(parameter.name);
-      RandomKey key{impl_->options.seed, kInitializerIteration, static_cast<uint32_t>(hash),
-                    static_cast<uint32_t>(hash >> 32), 0};
-      constexpr int64_t kTile = 4096;
-      impl_->pool->parallel_for((count + kTile - 1) / kTile, [&](int64_t tile) {
-        for (int64_t i = tile * kTile; i < std::min(count, (tile + 1) * kTile); ++i) {
-          double value = random_normal(key, static_cast<uint64_t>(i));
-          data[i] = static_cast<float>(initializer.standard_deviation * value);
-        }
-      });
+      fill_initial(parameter, impl_->options.seed, block_parameters(block) + parameter.offset,
+                   *impl_->pool);
     }
   }
   parameters_changed();
@@ -489,7 +500,7 @@ TrainerReport Trainer::report() const {
   TrainerReport report;
   report.schedule = impl.options.schedule;
   report.update = impl.options.update;
-  report.activations = impl.recomputes ? "recompute" : "keep";
+  report.activations = impl.planned.recomputes ? "recompute" : "keep";
   report.controller_fraction = median(impl.controller_fractions);
   report.update_exposed_fraction = median(impl.exposed_fractions);
   report.bubble_simulated = median(impl.simulated_bubbles);
@@ -508,6 +519,10 @@ TrainerReport Trainer::report() const {
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
   report.bytes_up = impl.bytes_up;
   report.bytes_down = impl.bytes_down;
+  report.shares = impl.planned.shares;
+  report.device_planned_bytes = impl.planned_bytes;
+  if (impl.planned.predicted) report.step_predicted_ns = impl.planned.predicted->step_ns;
+  report.step_ns = median(impl.steps_ns);
   return report;
 }
 

@@ -9,6 +9,8 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "hal/device.h"
+#include "scheduler/device_planner.h"
+#include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "train/host_tensor.h"
@@ -80,6 +82,11 @@ struct TrainerReport {
   ByteCount state_bytes = 0;  ///< parameters, gradients and optimizer state on the host
   double host_state_bytes_per_parameter = 0;
   int64_t bytes_up = 0, bytes_down = 0;
+  std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
+  std::vector<ByteCount> device_planned_bytes;  ///< stage memory, per device: the most of any plan
+  /// A step as planned from measured times and as it was, in the median since that plan; 0 while
+  /// nothing was measured or where stages are bound.
+  double step_predicted_ns = 0, step_ns = 0;
 };
 
 /// Trains a network whose state lives in host memory, on any number of devices. The loop is the
@@ -133,8 +140,13 @@ class Trainer {
 
   const Plan& plan() const;
   TrainerReport report() const;
-  /// Slices recorded so far; empty unless options.trace.
-  const Trace& trace() const;
+  /// Layers and devices as the first iterations measured them; null before their end.
+  const MeasuredRun* measured() const;
+  /// Lines for people about plans made and devices left out since the last call.
+  std::vector<std::string> take_notes();
+  /// Slices recorded so far; empty unless options.trace. Where steps are predicted, processes
+  /// called "predicted DEVICE" show the last pass as it was predicted.
+  const Trace& trace();
   /// sha256 of the fp32 optimizer copies in block order, without alignment gaps.
   std::string weights_sha256() const;
 

@@ -1,5 +1,6 @@
 #include "train/training_loop.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "core/log.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
+#include "train/layer_times.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_preparation.h"
@@ -50,6 +52,33 @@ Json list_of(const std::vector<T>& values) {
   Json list = Json::array();
   for (const T& value : values) list.push_back(value);
   return list;
+}
+
+/// Share of the arithmetic of each device, or why it has none; empty where stages are bound.
+Json shares_of(const TrainerReport& report) {
+  Json list = Json::array();
+  for (size_t index = 0; index < report.shares.size(); ++index) {
+    const DeviceShare& share = report.shares[index];
+    Json item = Json::object();
+    item["device"] = report.devices[index];
+    item["share"] = share.work;
+    if (!share.used) item["left_out"] = share.reason;
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+/// "plan and life: …": what was planned beside what was measured.
+std::string plan_and_life(const TrainerReport& report) {
+  ByteCount planned = 0, most = 0;
+  for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
+  for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
+  std::string text =
+      fmt::format("planned and measured: stage memory {} of at most {} in use on a device",
+                  format_bytes(planned), format_bytes(most));
+  if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
+  return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
+                            report.step_predicted_ns / 1e6, report.step_ns / 1e6);
 }
 
 /// A failed iteration with what to do about it, where that is known.
@@ -130,7 +159,9 @@ Status TrainingRun::start() {
   STAGECOACH_ASSIGN_OR_RETURN(lock_, FolderLock::acquire(folder()));
   remove_unfinished_checkpoints(folder());
   std::error_code ignored;
-  std::filesystem::remove(folder() + "/summary.json", ignored);
+  for (const char* name : {"/summary.json", "/layer_times.json"}) {
+    std::filesystem::remove(folder() + name, ignored);
+  }
   STAGECOACH_ASSIGN_OR_RETURN(metrics_,
                               MetricsWriter::open(folder() + "/metrics.jsonl", iteration_));
   start_ns_ = now_ns();
@@ -145,6 +176,7 @@ Result<TrainingEnd> TrainingRun::go() {
                    metrics_->last_validation_iteration() < iteration_;
   if (left_over) STAGECOACH_RETURN_IF_ERROR(evaluate());
   progress_.phase("training");
+  for (const std::string& note : trainer_.take_notes()) progress_.line(note);
   while (iteration_ < run_.iterations) {
     if (InterruptGuard::is_interrupted()) {
       if (iteration_ > 0) STAGECOACH_RETURN_IF_ERROR(save());
@@ -182,6 +214,7 @@ Status TrainingRun::iterate() {
   if (!update.is_ok()) return explain(update.status()).with_context(where);
   ++iteration_;
   double seconds = seconds_since(start_ns);
+  for (const std::string& note : trainer_.take_notes()) progress_.line(note);
   tokens_per_s_.push_back(static_cast<double>(loss->targets) / seconds);
   bubbles_.push_back(loss->bubble);
   logged_targets_ += loss->targets;
@@ -290,6 +323,11 @@ Json TrainingRun::summary() const {
     memory.push_back(device->info().memory_bytes);
   }
   json["device_memory_bytes"] = std::move(memory);
+  json["device_planned_bytes"] = list_of(report.device_planned_bytes);
+  json["shares"] = shares_of(report);
+  bool predicted = report.step_predicted_ns > 0;
+  json["step_predicted_s"] = predicted ? Json(report.step_predicted_ns * 1e-9) : Json();
+  json["step_s"] = predicted ? Json(report.step_ns * 1e-9) : Json();
   json["state_bytes"] = report.state_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
   json["host_peak_bytes"] = host_peak_bytes();
@@ -310,6 +348,13 @@ Result<Json> TrainingRun::finish() {
         "overrun is {:.1f} %: the host was slower than the paced devices, so times and idle shares "
         "of this run say nothing; lower flops in the device string",
         100.0 * result.find("overrun")->as_number()));
+  }
+  progress_.line(plan_and_life(trainer_.report()));
+  if (trainer_.measured() != nullptr) {
+    int64_t tokens = config().train.batch / config().train.micro_batches * config().data.sequence;
+    STAGECOACH_RETURN_IF_ERROR(
+        write_file_atomically(folder() + "/layer_times.json",
+                              layer_times_to_json(*trainer_.measured(), tokens).dump(true) + "\n"));
   }
   if (config().output.trace) {
     STAGECOACH_RETURN_IF_ERROR(trainer_.trace().write_perfetto(folder() + "/trace.json"));

@@ -11,15 +11,15 @@ namespace {
 
 class BusyKernel final : public Kernel {
  public:
-  std::string_view name() const override { return kSimBusyKernel; }
+  std::string_view name() const override { return kTimedKernel; }
 };
 
 class SimExecutable final : public Executable {
  public:
   Result<Kernel*> find_kernel(std::string_view name) override {
-    if (name == kSimBusyKernel) return static_cast<Kernel*>(&busy_);
+    if (name == kTimedKernel) return static_cast<Kernel*>(&busy_);
     return not_found(
-        fmt::format("no kernel '{}'; simulated devices have '{}'", name, kSimBusyKernel));
+        fmt::format("no kernel '{}'; simulated devices have '{}'", name, kTimedKernel));
   }
 
  private:
@@ -29,9 +29,9 @@ class SimExecutable final : public Executable {
 }  // namespace
 
 Result<std::unique_ptr<Executable>> load_sim_executable(const ExecutableImage& image) {
-  if (image.name == kSimKernels) return std::unique_ptr<Executable>(new SimExecutable);
+  if (image.name == kTimedKernels) return std::unique_ptr<Executable>(new SimExecutable);
   return not_found(fmt::format("'{}' is nothing that a simulated device runs; it has '{}'",
-                               image.name, kSimKernels));
+                               image.name, kTimedKernels));
 }
 
 int64_t sim_kernel_time_ns(const LaunchRequest& request, const SimDevice& device) {

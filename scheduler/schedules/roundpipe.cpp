@@ -7,8 +7,8 @@
 
 namespace stagecoach {
 
-Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
-                         int64_t first_slot, Dispatch dispatch) {
+Plan make_placed_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
+                      const std::vector<int>& slot_devices) {
   Plan plan;
   plan.schedule = devices == 1 ? "single" : "roundpipe";
   plan.micro_batches = micro_batches;
@@ -17,18 +17,27 @@ Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batch
   plan.device_actions.resize(devices);
   int stage_count = static_cast<int>(plan.stages.size());
   int round_size = micro_batches / rounds;
-  int64_t slot = first_slot;
   for (int round = 0; round < rounds; ++round) {
-    for (int stage = 0; stage < stage_count; ++stage, ++slot) {
-      int64_t device = dispatch == Dispatch::kRotation
-                           ? slot % devices
-                           : static_cast<int64_t>(stage) * devices / stage_count;
+    for (int stage = 0; stage < stage_count; ++stage) {
+      int device = slot_devices[static_cast<size_t>(round) * stage_count + stage];
       for (int m = 0; m < round_size; ++m) {
         plan.device_actions[device].push_back(Action{stage, round * round_size + m});
       }
     }
   }
   return plan;
+}
+
+Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
+                         int64_t first_slot, Dispatch dispatch) {
+  int stage_count = static_cast<int>(stages.size());
+  std::vector<int> slot_devices;
+  for (int64_t slot = 0; slot < static_cast<int64_t>(rounds) * stage_count; ++slot) {
+    int64_t device = dispatch == Dispatch::kRotation ? (first_slot + slot) % devices
+                                                     : slot % stage_count * devices / stage_count;
+    slot_devices.push_back(static_cast<int>(device));
+  }
+  return make_placed_plan(std::move(stages), devices, micro_batches, rounds, slot_devices);
 }
 
 std::vector<Stage> equal_slots(int forward_stages, int backward_stages) {

@@ -19,6 +19,10 @@ enum class Dispatch : uint8_t {
 Plan make_roundpipe_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
                          int64_t first_slot, Dispatch dispatch);
 
+/// The same with a device for every slot, counted over all rounds: for unequal devices. Pure.
+Plan make_placed_plan(std::vector<Stage> stages, int devices, int micro_batches, int rounds,
+                      const std::vector<int>& slot_devices);
+
 /// Stages of a short chain of layers: `forward_stages` F, one fused FB of the last layer and
 /// `backward_stages` - 1 B, each cut as evenly as whole layers allow. Without F the fused stage is
 /// the only one. For plans whose slots are equally long anyway. Pure.

@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "backends/sim/sim_backend.h"
-#include "scheduler/schedules/roundpipe.h"
 #include "testing/decorated_backend.h"
 #include "testing/recording_backend.h"
 #include "tests/integration/training_fixture.h"
@@ -114,8 +113,7 @@ TEST(VirtualRun, EqualsThePlanSimulationWhereLinksAreFree) {
     request.micro_batches = 6;
     auto planned = plan_run(*network, request);
     ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
-    Plan plan =
-        make_roundpipe_plan(planned->training_stages, devices, 6, 1, 0, Dispatch::kRotation);
+    const Plan& plan = planned->training_plans.front();
     VirtualFixture fixture(free_links(devices, 1e9));
     auto reports = fixture.run(*network, shape, plan, 2);
     ASSERT_TRUE(reports.is_ok()) << reports.status().to_string();
@@ -143,7 +141,8 @@ TEST(VirtualRun, EqualsThePlanSimulationOfBoundPlans) {
     auto planned = plan_bound_run(*network, request, **find_schedule(name));
     ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
     VirtualFixture fixture(free_links(3, 1e9));
-    auto reports = fixture.run(*network, shape, *planned->bound_plan, 1, planned->recomputes);
+    auto reports =
+        fixture.run(*network, shape, planned->training_plans.front(), 1, planned->recomputes);
     ASSERT_TRUE(reports.is_ok()) << reports.status().to_string();
     EXPECT_NEAR(reports->front().bubble, reports->front().bubble_simulated, 1e-4);
   }
@@ -163,8 +162,7 @@ TEST(VirtualRun, GivesTheSameTimesEveryTime) {
     request.free_bytes.assign(3, kGiB);
     request.shape = shape;
     request.micro_batches = 4;
-    Plan plan = make_roundpipe_plan(plan_run(*network, request)->training_stages, 3, 4, 1, 0,
-                                    Dispatch::kRotation);
+    Plan plan = plan_run(*network, request)->training_plans.front();
     auto reports = fixture.run(*network, shape, plan, 3);
     EXPECT_TRUE(reports.is_ok()) << reports.status().to_string();
     std::vector<int64_t> spans;
@@ -200,7 +198,7 @@ TEST(VirtualRun, LargeModelsTakeLittle) {
   request.micro_batches = 16;
   auto planned = plan_run(*network, request);
   ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
-  Plan plan = make_roundpipe_plan(planned->training_stages, 8, 16, 1, 0, Dispatch::kRotation);
+  const Plan& plan = planned->training_plans.front();
   auto reports = fixture.run(*network, shape, plan);
   ASSERT_TRUE(reports.is_ok()) << reports.status().to_string();
   double step_s = static_cast<double>(reports->front().span_ns) * 1e-9;
@@ -234,8 +232,7 @@ TEST(VirtualRun, ADeadlockIsReported) {
   request.shape = shape;
   request.micro_batches = 4;
   request.max_stage_layers = 1;
-  Plan plan = make_roundpipe_plan(plan_run(*network, request)->training_stages, 2, 4, 1, 0,
-                                  Dispatch::kRotation);
+  Plan plan = plan_run(*network, request)->training_plans.front();
   // The second device would begin with its last stages, which wait for its first.
   std::stable_sort(plan.device_actions[1].begin(), plan.device_actions[1].end(),
                    [](const Action& a, const Action& b) { return a.stage > b.stage; });

@@ -7,6 +7,7 @@
 #include "model/gpt2.h"
 #include "scheduler/device_memory.h"
 #include "scheduler/executable_plan.h"
+#include "scheduler/partition.h"
 #include "scheduler/planner.h"
 
 namespace stagecoach {
@@ -87,7 +88,7 @@ TEST(BoundMemory, NothingThatIsKeptSharesBytesAndThePeakIsNear) {
       for (int micro_batches : {8, 16, 24, -16}) {
         bool recomputes = micro_batches < 0;
         PlanRequest request = request_with(devices, std::abs(micro_batches), kGiB);
-        Plan plan = *plan_schedule(network, schedule, request)->bound_plan;
+        Plan plan = plan_schedule(network, schedule, request)->training_plans.front();
         ASSERT_TRUE(check_executable(plan).is_ok());
         std::vector<StageLayout> layouts = layout_stages(network, plan, kShape, recomputes);
         for (int device = 0; device < devices; ++device) {
@@ -121,7 +122,8 @@ TEST(BoundMemory, NothingThatIsKeptSharesBytesAndThePeakIsNear) {
 }
 
 ByteCount kept_on_first(const Network& network, const char* schedule, int micro_batches) {
-  Plan plan = *plan_schedule(network, schedule, request_with(4, micro_batches, kGiB))->bound_plan;
+  Plan plan = plan_schedule(network, schedule, request_with(4, micro_batches, kGiB))
+                  ->training_plans.front();
   return carve_device_memory(plan, layout_stages(network, plan, kShape, false), 0, false)
       .need.kept_bytes;
 }
@@ -138,7 +140,7 @@ TEST(BoundMemory, FollowsTheMicroBatchesInFlight) {
 TEST(BoundMemory, ADeviceHoldsABlockOnceAndASumForEverySite) {
   Network network = tiny_network(DType::kBF16, 8);
   // The folded placement gives the first and the last stage, which share wte, to device 0.
-  Plan plan = *plan_schedule(network, "zb-v", request_with(4, 8, kGiB))->bound_plan;
+  Plan plan = plan_schedule(network, "zb-v", request_with(4, 8, kGiB))->training_plans.front();
   std::vector<StageLayout> layouts = layout_stages(network, plan, kShape, false);
   std::map<int, std::set<ByteCount>> offsets, sums;
   for (const Action& action : plan.device_actions[0]) {

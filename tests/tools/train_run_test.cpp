@@ -37,8 +37,9 @@ class TrainRun : public testing::Test {
 TEST_F(TrainRun, LeavesEverythingTheContractNames) {
   CommandResult result = folder_.train({"train.eval_every=10"}, {"--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(folder_.list("out"), ElementsAre("checkpoint", "checkpoint-10", "checkpoint-20",
-                                               "metrics.jsonl", "summary.json", "trace.json"));
+  EXPECT_THAT(folder_.list("out"),
+              ElementsAre("checkpoint", "checkpoint-10", "checkpoint-20", "layer_times.json",
+                          "metrics.jsonl", "summary.json", "trace.json"));
   EXPECT_THAT(folder_.list("out/checkpoint"),
               ElementsAre("config.json", "model.safetensors", "optimizer.safetensors",
                           "trainer_state.json"));
@@ -378,7 +379,7 @@ TEST_F(TrainRun, OnlyTheNewestCheckpointsAreKept) {
   ASSERT_EQ(folder_.train({"output.save_every=3", "output.keep_last=3"}).exit_code, 0);
   EXPECT_THAT(folder_.list("out"),
               ElementsAre("checkpoint", "checkpoint-15", "checkpoint-18", "checkpoint-20",
-                          "metrics.jsonl", "summary.json", "trace.json"));
+                          "layer_times.json", "metrics.jsonl", "summary.json", "trace.json"));
 }
 
 TEST_F(TrainRun, NonFiniteTrainingExitsWithThreeAndKeepsTheCheckpoint) {

@@ -1,0 +1,150 @@
+#include "model/shape_chain.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+#include <utility>
+
+#include "model/basic_segment.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// A segment that has a shape and a price, and no arithmetic.
+class ShapeSegment final : public BasicSegment {
+ public:
+  using Flop = std::function<SegmentFlop(const MicroBatchShape&)>;
+  ShapeSegment(std::string name, SegmentIo io, Flop flop)
+      : BasicSegment(std::move(name), std::move(io)), flop_(std::move(flop)) {}
+
+  SegmentFlop flop(const MicroBatchShape& shape) const override { return flop_(shape); }
+  Status forward(SegmentRun&) const override { return refuse(); }
+  Status backward_input(SegmentRun&) const override { return refuse(); }
+
+ private:
+  Status refuse() const {
+    return unimplemented(
+        fmt::format("'{}' is planned and simulated in this version, not computed", name()));
+  }
+  Flop flop_;
+};
+
+SegmentFlop& operator+=(SegmentFlop& sum, const SegmentFlop& more) {
+  sum.forward += more.forward;
+  sum.backward_input += more.backward_input;
+  sum.backward_weight += more.backward_weight;
+  return sum;
+}
+
+SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
+  int64_t chosen = rows * linear.choices;
+  double product = matmul_flop(chosen, linear.columns(), linear.in_columns);
+  SegmentFlop flop{product, product, rank > 0 ? 0 : product};
+  if (rank > 0) {
+    auto parts = static_cast<int64_t>(linear.out_columns.size());
+    double adapters = matmul_flop(chosen, parts * rank, linear.in_columns) +
+                      matmul_flop(chosen, linear.columns(), rank);
+    flop += {adapters, adapters, adapters};
+  }
+  if (linear.residual >= 0) {
+    flop.forward += elementwise_flop(OpKind::kConvert, rows, linear.columns());
+    flop.backward_input += elementwise_flop(OpKind::kAdd, rows, linear.columns());
+  }
+  if (linear.weights >= 0) {
+    double weighing = elementwise_flop(OpKind::kMultiply, chosen, linear.columns());
+    flop += {2 * weighing, 2 * weighing, 0};
+  }
+  if (linear.has_bias && rank == 0) {
+    flop.backward_weight += elementwise_flop(OpKind::kColumnSum, chosen, linear.columns());
+  }
+  return flop;
+}
+
+}  // namespace
+
+int64_t ShapeLinear::columns() const {
+  return std::accumulate(out_columns.begin(), out_columns.end(), int64_t{0});
+}
+
+ShapeChain::ShapeChain(std::string name, DType dtype, int64_t rank) : dtype_(dtype), rank_(rank) {
+  base.name = name;
+  base.is_frozen = is_frozen();
+  adapters.name = name + ".adapters";
+  spec.name = std::move(name);
+  spec.dtype = dtype;
+}
+
+int ShapeChain::activation(std::string_view name, DType dtype, int64_t columns) {
+  spec.activations.push_back({std::string(name), dtype, columns});
+  return static_cast<int>(spec.activations.size()) - 1;
+}
+
+void ShapeChain::segment(std::string_view name, SegmentIo io,
+                         std::function<SegmentFlop(const MicroBatchShape&)> flop) {
+  spec.segments.push_back(std::make_unique<ShapeSegment>(fmt::format("{}.{}", spec.name, name),
+                                                         std::move(io), std::move(flop)));
+}
+
+void ShapeChain::vector(std::string_view name, int64_t columns, int64_t count) {
+  base.add(fmt::format("{}.{}", spec.name, name), Shape{count, columns}, false, {});
+}
+
+void ShapeChain::add_parameters(const ShapeLinear& linear) {
+  int64_t count = std::max<int64_t>(1, linear.experts);
+  base.add(fmt::format("{}.{}.weight", spec.name, linear.name),
+           Shape{count, linear.in_columns, linear.columns()}, true, {});
+  if (linear.has_bias) vector(fmt::format("{}.bias", linear.name), linear.columns(), count);
+  if (!is_frozen()) return;
+  for (int64_t columns : linear.out_columns) {
+    adapters.add(fmt::format("{}.{}.lora_A.weight", spec.name, linear.name),
+                 Shape{count, linear.in_columns, rank_}, true, {});
+    adapters.add(fmt::format("{}.{}.lora_B.weight", spec.name, linear.name),
+                 Shape{count, rank_, columns}, true, {});
+  }
+}
+
+/// All but the output, which is numbered after the product's own activations.
+SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
+  SegmentIo io;
+  io.reads = {linear.in};
+  io.saved_for_weight = {linear.in};
+  for (int read : {linear.residual, linear.choice, linear.weights}) {
+    if (read >= 0) io.reads.push_back(read);
+  }
+  auto own = [&](std::string_view what, int64_t columns) {
+    int index = activation(fmt::format("{}.{}", linear.name, what), dtype_, columns);
+    io.writes.push_back(index);
+    io.scratch_gradients.push_back(index);
+    return index;
+  };
+  if (is_frozen()) {
+    // The adapters' inner activation, for their second matrix.
+    auto parts = static_cast<int64_t>(linear.out_columns.size());
+    io.saved_for_weight.push_back(own("adapted", linear.choices * parts * rank_));
+  }
+  if (linear.has_experts()) {
+    // One expert at a time, to which all rows may go: what it reads, or what it yields.
+    own("one_expert", linear.weights >= 0 ? linear.columns() : linear.in_columns);
+    io.saved_for_weight.push_back(linear.choice);
+    io.saved_for_input = {linear.choice};
+    // How much a result counts has a gradient too, which the product's own input gives.
+    if (linear.weights >= 0) io.saved_for_input = {linear.choice, linear.weights, linear.in};
+    if (linear.weights >= 0) io.saved_for_weight.push_back(linear.weights);
+  }
+  return io;
+}
+
+int ShapeChain::linear(const ShapeLinear& linear) {
+  add_parameters(linear);
+  SegmentIo io = linear_io(linear);
+  int64_t rows = linear.weights >= 0 ? 1 : linear.choices;
+  int out = activation(fmt::format("{}.out", linear.name), dtype_, rows * linear.columns());
+  io.writes.push_back(out);
+  segment(linear.name, std::move(io), [linear, rank = rank_](const MicroBatchShape& shape) {
+    return linear_flop(linear, rank, shape.rows());
+  });
+  return out;
+}
+
+}  // namespace stagecoach

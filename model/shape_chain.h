@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/segment.h"
+
+namespace stagecoach {
+
+/// A matrix product of a layer, as planning sees it.
+struct ShapeLinear {
+  std::string_view name;
+  int in = 0;         ///< activation that is multiplied
+  int residual = -1;  ///< activation that is added
+  int choice = -1;    ///< which experts a row goes to; experts only
+  int weights = -1;   ///< by how much their results count; experts' last product only
+  int64_t in_columns = 0;
+  std::vector<int64_t> out_columns;  ///< of the matrices side by side: query, key, value
+  int64_t experts = 0;               ///< 0: one matrix for all rows
+  int64_t choices = 1;               ///< rows that each row becomes: experts a token goes to
+  bool has_bias = false;
+
+  int64_t columns() const;
+  bool has_experts() const { return experts > 0; }
+};
+
+/// Declares a layer: its activations, what its segments do with them and its parameters. Segments
+/// made from it take part in planning and refuse to run.
+class ShapeChain {
+ public:
+  /// `rank` 0: everything is trained; else only adapters of that rank.
+  ShapeChain(std::string name, DType dtype, int64_t rank);
+
+  int activation(std::string_view name, DType dtype, int64_t columns);
+  DType dtype() const { return dtype_; }
+
+  /// Adds a segment with parameters: its backward has a weight part unless the base is frozen.
+  void segment(std::string_view name, SegmentIo io,
+               std::function<SegmentFlop(const MicroBatchShape&)> flop);
+  /// Adds a product and its parameters; returns its output, [rows, choices * columns]. Last
+  /// products of experts come back as [rows, columns].
+  int linear(const ShapeLinear& linear);
+  /// Adds parameters that have no adapters to the base.
+  void vector(std::string_view name, int64_t columns, int64_t count = 1);
+
+  ParameterBlock base, adapters;  ///< adapters are empty without LoRA
+  SegmentChainSpec spec;          ///< without uses
+
+ private:
+  SegmentIo linear_io(const ShapeLinear& linear);
+  void add_parameters(const ShapeLinear& linear);
+  bool is_frozen() const { return rank_ > 0; }
+
+  DType dtype_;
+  int64_t rank_;
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,42 @@
+#include "train/initial_values.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/random.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// Random numbers of initial weights never meet those of dropout.
+constexpr uint32_t kInitializerIteration = 0xffffffffu;
+
+uint64_t name_hash(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+}  // namespace
+
+void fill_initial(const ParameterInfo& parameter, uint64_t seed, float* data, TaskPool& pool) {
+  int64_t count = parameter.shape.element_count();
+  const Initializer& initializer = parameter.initializer;
+  if (initializer.kind != Initializer::Kind::kNormal) {
+    std::fill_n(data, count, initializer.kind == Initializer::Kind::kOnes ? 1.0f : 0.0f);
+    return;
+  }
+  uint64_t hash = name_hash(parameter.name);
+  RandomKey key{seed, kInitializerIteration, static_cast<uint32_t>(hash),
+                static_cast<uint32_t>(hash >> 32), 0};
+  constexpr int64_t kTile = 4096;
+  pool.parallel_for((count + kTile - 1) / kTile, [&](int64_t tile) {
+    for (int64_t i = tile * kTile; i < std::min(count, (tile + 1) * kTile); ++i) {
+      double value = random_normal(key, static_cast<uint64_t>(i));
+      data[i] = static_cast<float>(initializer.standard_deviation * value);
+    }
+  });
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,81 @@
+#include "train/trainer_options.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace stagecoach {
+
+const std::vector<std::string_view>& trained_schedules() {
+  static const std::vector<std::string_view> names = {"roundpipe",   "single",     "gpipe", "1f1b",
+                                                      "interleaved", "looped-bfs", "zb-h1", "zb-v"};
+  return names;
+}
+
+bool binds_stages(std::string_view schedule) {
+  return schedule != "roundpipe" && schedule != "single";
+}
+
+namespace {
+
+Status check_schedule(const TrainerOptions& options) {
+  const std::vector<std::string_view>& trained = trained_schedules();
+  if (std::find(trained.begin(), trained.end(), options.schedule) == trained.end()) {
+    return invalid_argument(
+        fmt::format("schedule '{}' is not one that trains in this version; use one of {}",
+                    options.schedule, fmt::join(trained, ", ")));
+  }
+  if (options.dispatch != "rotation" && options.dispatch != "static") {
+    return invalid_argument(
+        fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
+  }
+  if (options.activations != "auto" && options.activations != "recompute" &&
+      options.activations != "keep") {
+    return invalid_argument(fmt::format("activations '{}' is unknown; use auto, recompute or keep",
+                                        options.activations));
+  }
+  if (!binds_stages(options.schedule)) {
+    if (options.activations != "keep") return Status::ok();
+    return unimplemented(fmt::format(
+        "activations = keep with schedule {}: this version does not have it yet; streamed stages "
+        "recompute, use auto or a schedule that binds stages",
+        options.schedule));
+  }
+  if (options.dispatch != "rotation" || options.max_stage_layers != 0) {
+    return invalid_argument(
+        fmt::format("schedule {} places and cuts stages itself: schedule.dispatch and "
+                    "schedule.max_stage_layers are for roundpipe and single; leave them out",
+                    options.schedule));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_trainer_options(const TrainerOptions& options, size_t devices) {
+  if (devices == 0) return invalid_argument("training needs at least one device");
+  STAGECOACH_RETURN_IF_ERROR(check_schedule(options));
+  if (options.schedule == "single" && devices != 1) {
+    return invalid_argument(fmt::format(
+        "schedule single uses one device; {} were given: name one or use roundpipe", devices));
+  }
+  if (options.update != "barrier") {
+    return invalid_argument(
+        fmt::format("update mode '{}' is not in this version yet; use barrier", options.update));
+  }
+  if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 ||
+      options.rounds < 1) {
+    return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");
+  }
+  if (options.batch % options.micro_batches != 0) {
+    return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches",
+                                        options.batch, options.micro_batches));
+  }
+  if (options.micro_batches % options.rounds != 0) {
+    return invalid_argument(fmt::format("{} micro-batches are not divisible by {} rounds",
+                                        options.micro_batches, options.rounds));
+  }
+  return Status::ok();
+}
+
+}  // namespace stagecoach
