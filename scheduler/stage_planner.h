@@ -46,7 +46,4 @@ Result<PlannedStages> plan_stages(const StepSetup& setup, const StageSearchOptio
 /// not fit.
 Result<PlannedStages> plan_by_roundpipe_rule(const StepSetup& setup);
 
-/// Whether the devices that `plan` gives each stage hold it.
-bool plan_fits(const StepSetup& setup, const CostTable& costs, const SlotPlan& plan);
-
 }  // namespace stagecoach

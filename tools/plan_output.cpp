@@ -49,6 +49,8 @@ Json lanes_to_json(const StepPrediction& prediction) {
 std::string lanes_to_text(const StepPrediction& prediction) {
   std::string text;
   for (int lane = 0; lane < kStepLanes; ++lane) {
+    bool is_shared = lane > static_cast<int>(StepLane::kHostUpdate);
+    if (is_shared && prediction.busy_fraction[lane] == 0) continue;  // no limit, or not used
     text += fmt::format("{}{} {:.1f} %", lane == 0 ? "" : ", ",
                         step_lane_name(static_cast<StepLane>(lane)),
                         100 * prediction.busy_fraction[lane]);

@@ -156,6 +156,7 @@ Result<LayerSimulation> layer_simulation(const SimulateOptions& options) {
   simulation.layer_times = options.layer_times;
   simulation.devices = options.devices;
   simulation.update = options.update;
+  simulation.freed_at_input = freed_at_input(options);
   if (is_set(options.micro_batches)) {
     STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
                                 to_int("--microbatches", options.micro_batches));
@@ -306,7 +307,7 @@ Result<int> compare(const SimulateOptions& options, const CommandContext& contex
 Status check_layer_options(const SimulateOptions& options) {
   bool has_times = is_set(options.forward) || is_set(options.backward) || is_set(options.input) ||
                    is_set(options.weight) || is_set(options.hop) ||
-                   is_set(options.freed_at_input) || !options.per_stage_times.empty();
+                   !options.per_stage_times.empty();
   bool names_one = !options.schedule.empty() || !options.compare.empty();
   bool reads_order = !names_one && !options.csv.empty();
   if (!is_set(options.stages) && !has_times && !options.devices.empty() &&

@@ -8,6 +8,7 @@
 #include "scheduler/even_stages.h"
 #include "scheduler/layer_time_file.h"
 #include "scheduler/network_profile.h"
+#include "scheduler/plan_fit.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "scheduler/slot_run.h"
 #include "scheduler/update_cost.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr int64_t kNsPerMs = 1'000'000;
 /// Chunks of parameters and gradients, between which activations go first.
 constexpr ByteCount kChunkBytes = 8 * kMiB;
+/// Iterations that are simulated for a steady one, unless the command line says.
+constexpr int kSteadyIterations = 5;
 
 /// What both ways of simulating start from.
 struct Inputs {
@@ -103,6 +106,9 @@ void add_roundpipe(const StepSetup& setup, const Inputs& inputs, const std::vect
   theirs["step_s"] = step.step_ns / 1e9;
   theirs["bubble"] = step.bubble;
   theirs["bottleneck"] = step.bottleneck();
+  if (setup.update == UpdateMode::kBarrier) {
+    theirs["update_exposed_s"] = step.update_exposed_ns / 1e9;
+  }
   figures.text +=
       fmt::format("RoundPipe as released: {:.6g} ms a step, idle share {:.4f}, bound by {}",
                   step.step_ns / kNsPerMs, step.bubble, step.bottleneck());
@@ -158,6 +164,8 @@ Result<SimulatedRun> run_slots(const LayerSimulation& simulation, const Inputs& 
   StepSetup used = setup;
   used.devices.clear();
   for (int device : plan.devices) used.devices.push_back(setup.devices[device]);
+  bool is_steady = setup.update != UpdateMode::kBarrier;
+  if (is_steady && !given.iterations) used.iterations = kSteadyIterations;
   const SlotPlan& slots = plan.planned.slots;
   std::vector<ComputedInterval> timeline;
   StepPrediction step = predict_step(used, CostTable(used.layers), slots, &timeline);
@@ -167,10 +175,15 @@ Result<SimulatedRun> run_slots(const LayerSimulation& simulation, const Inputs& 
   figures.tokens_per_s = tokens_per_s(inputs.times, setup.micro_batches, step.step_ns);
   figures.bottleneck = step.bottleneck();
   figures.details["update"] = update_mode_name(setup.update);
+  if (setup.update == UpdateMode::kBarrier) {
+    figures.details["update_exposed_s"] = step.update_exposed_ns / 1e9;
+    figures.text =
+        fmt::format("{:.6g} ms of updates after computing\n", step.update_exposed_ns / kNsPerMs);
+  }
   figures.details["lanes"] = lanes_to_json(step);
   figures.details["plan"] = stages_to_json(slots.stages);
-  figures.text = fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
-                             lanes_to_text(step), stages_to_text(slots.stages));
+  figures.text += fmt::format("update {}; {}\n{}\n", update_mode_name(setup.update),
+                              lanes_to_text(step), stages_to_text(slots.stages));
   if (simulation.schedule != "slidedp") add_roundpipe(used, inputs, slots.stages, figures);
   add_assumptions(inputs.rated, figures);
   return SimulatedRun{
@@ -279,7 +292,6 @@ SimulatedRun describe_pipeline(ScheduleRun run, const Inputs& inputs, int iterat
 /// Iterations that a flushing schedule is simulated for: one with barrier, else a steady few.
 Status choose_iterations(const Schedule& schedule, const LayerSimulation& simulation,
                          ScheduleParameters& parameters) {
-  constexpr int kSteady = 5;
   if (simulation.update == "async") {
     return invalid_argument(fmt::format(
         "--update is 'async', which is roundpipe's; {} has barrier and overlap", schedule.name));
@@ -290,7 +302,7 @@ Status choose_iterations(const Schedule& schedule, const LayerSimulation& simula
   const std::vector<std::string_view>& own = schedule.parameters;
   if (std::find(own.begin(), own.end(), "iterations") == own.end()) return Status::ok();
   bool barrier = simulation.update == "barrier";
-  if (!parameters.iterations) parameters.iterations = barrier ? 1 : kSteady;
+  if (!parameters.iterations) parameters.iterations = barrier ? 1 : kSteadyIterations;
   if (barrier) parameters.barrier = 1;
   return Status::ok();
 }
@@ -320,7 +332,8 @@ Result<SimulatedRun> run_pipeline(const LayerSimulation& simulation, const Input
   }
   parameters.stage_times = stage_times(inputs, stages);
   parameters.times = parameters.stage_times.front();
-  STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_schedule(schedule.name, parameters, 0));
+  STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run,
+                              run_schedule(schedule.name, parameters, simulation.freed_at_input));
   return describe_pipeline(std::move(run), inputs, parameters.iterations.value_or(1));
 }
 
@@ -354,6 +367,7 @@ Result<SimulatedRun> simulate_layers_in_order(Plan plan, OrderNotation notation,
   conditions.stage_times = stage_times(inputs, numbered_stages(plan));
   conditions.times = conditions.stage_times.front();
   conditions.speeds = speeds_of(inputs.rated);
+  conditions.freed_at_input = simulation.freed_at_input;
   conditions.notation = notation;
   int iterations = plan.micro_batches / plan.window_size();
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_plan(std::move(plan), conditions));

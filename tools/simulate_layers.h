@@ -14,6 +14,7 @@ struct LayerSimulation {
   std::string schedule, layer_times, devices, update;
   int micro_batches = 0;
   double tokens = 0;              ///< of a micro-batch; 0: those of the file
+  double freed_at_input = 0;      ///< share of activations that a bound stage frees at I
   ScheduleParameters parameters;  ///< those given
 };
 
@@ -26,7 +27,7 @@ Result<SimulatedRun> simulate_layers(const LayerSimulation& simulation,
                                      const CommandContext& context);
 
 /// Simulates the order of a bound `plan`, whose stages name layers of the file; all of `simulation`
-/// but schedule, update, micro-batches and parameters counts.
+/// but schedule, update, micro-batches and parameters counts. Streamed orders are refused.
 Result<SimulatedRun> simulate_layers_in_order(Plan plan, OrderNotation notation,
                                               const LayerSimulation& simulation,
                                               const CommandContext& context);

@@ -119,9 +119,14 @@ std::string measures_to_text(const SimulatedRun& shown) {
 }
 
 std::string run_to_text(const SimulatedRun& shown) {
+  constexpr size_t kShownActions = 200;
   std::string text = measures_to_text(shown);
   for (size_t device = 0; device < shown.run.order.size(); ++device) {
-    text += fmt::format("r{}| {}\n", device, fmt::join(shown.run.order[device], " "));
+    const std::vector<std::string>& order = shown.run.order[device];
+    auto end = order.begin() + static_cast<int64_t>(std::min(order.size(), kShownActions));
+    text += fmt::format("r{}| {}", device, fmt::join(order.begin(), end, " "));
+    if (end != order.end()) text += fmt::format(" … {} more (--json)", order.end() - end);
+    text += "\n";
   }
   return text;
 }

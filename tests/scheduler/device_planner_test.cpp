@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "scheduler/plan_fit.h"
 #include "tests/scheduler/planner_fixture.h"
 
 namespace stagecoach {

@@ -163,6 +163,9 @@ TEST_F(SimulateLayers, WritesPlotTraceAndOrder) {
                            "--plot", "plot.html"});
   EXPECT_THAT(read("plot.html"), HasSubstr(" ms"));
   expect_refusal("sim:4xrtx4090", {"--csv", "slots.csv"}, "streams slots");
+  // People see the beginning of long orders.
+  CommandResult people = run("sim:1xrtx4090", {"--schedule", "gpipe", "--microbatches", "99"});
+  EXPECT_THAT(people.output, HasSubstr("… 790 more (--json)"));
 }
 
 TEST_F(SimulateLayers, MicroBatchesMayHaveOtherSizes) {
