@@ -25,14 +25,6 @@ Network shape_network(const Architecture& architecture, int64_t lora_rank = 0,
   return std::move(network).value();
 }
 
-int64_t trained_parameters(const Network& network) {
-  int64_t count = 0;
-  for (const ParameterBlock& block : network.blocks) {
-    if (!block.is_frozen) count += block.parameter_count();
-  }
-  return count;
-}
-
 // As the models' own files count; a tied head counts once.
 TEST(Architecture, PresetsHaveThePublishedParameters) {
   const std::pair<const char*, int64_t> published[] = {
@@ -62,7 +54,7 @@ TEST(Architecture, AdaptersHaveThePublishedParameters) {
                           Case{"qwen3-8b", 16, 43'646'976}}) {
     Architecture architecture = *architecture_preset(one.name);
     Network network = shape_network(architecture, one.rank);
-    EXPECT_EQ(trained_parameters(network), one.adapters) << one.name;
+    EXPECT_EQ(network.trained_parameter_count(), one.adapters) << one.name;
     int64_t base = shape_network(architecture).parameter_count();
     EXPECT_EQ(network.parameter_count(), base + one.adapters) << one.name;
   }
