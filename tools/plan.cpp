@@ -226,7 +226,7 @@ Command make_plan_command() {
                       "stagecoach plan --model gpt2 --devices cpu:4[memory=512M,flops=20G] "
                       "--max-sequence --json",
                       "stagecoach plan --model qwen3-235b-a22b --devices sim:8xrtx4090 --lora-rank "
-                      "32 --sequence 31744 --batch 16 --microbatches 16 --host-memory 800G"};
+                      "32 --sequence 31744 --batch 8 --microbatches 8 --host-memory 745G"};
   command.options = {
       {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model, true},
       {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},

@@ -44,14 +44,14 @@ TEST(Architecture, PresetsHaveThePublishedParameters) {
   EXPECT_THAT(architecture_preset("qwen3-9b").status().message(), HasSubstr("did you mean"));
 }
 
-// PEFT prints these for all-linear adapters of dense models.
+// PEFT prints these for adapters of all linear modules of dense models.
 TEST(Architecture, AdaptersHaveThePublishedParameters) {
   struct Case {
     const char* name;
     int64_t rank, adapters;
   };
-  for (const Case& one : {Case{"qwen3-1.7b", 32, 34'865'152}, Case{"qwen3-4b", 16, 33'030'144},
-                          Case{"qwen3-8b", 16, 43'646'976}}) {
+  for (const Case& one : {Case{"gpt2", 16, 2'359'296}, Case{"qwen3-1.7b", 32, 34'865'152},
+                          Case{"qwen3-4b", 16, 33'030'144}, Case{"qwen3-8b", 16, 43'646'976}}) {
     Architecture architecture = *architecture_preset(one.name);
     Network network = shape_network(architecture, one.rank);
     EXPECT_EQ(network.trained_parameter_count(), one.adapters) << one.name;
