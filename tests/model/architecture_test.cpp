@@ -120,6 +120,19 @@ TEST(Architecture, FlopAreThoseOfTheExpertsThatTokensChoose) {
   EXPECT_EQ(architecture.experts_in_use(3), 48);
 }
 
+// Two FLOP for each parameter that a token passes: published active parameters, without the
+// embedding's, which are looked up.
+TEST(Architecture, OneTokenTakesTwoFlopAnActiveParameter) {
+  const std::pair<const char*, double> active[] = {
+      {"qwen3-235b-a22b", 22'190'763'520.0 - 151'936.0 * 4096}, {"gpt-oss-20b", 3'608'307'264.0}};
+  for (const auto& [name, parameters] : active) {
+    Network network = shape_network(*architecture_preset(name));
+    double flop = 0;
+    for (const auto& layer : network.layers) flop += layer->flop({1, 1}).forward;
+    EXPECT_NEAR(flop, 2 * parameters, 0.005 * 2 * parameters) << name;
+  }
+}
+
 TEST(Architecture, AttentionIsCausalAndSlides) {
   Architecture architecture = *architecture_preset("gpt-oss-20b");
   Network network = shape_network(architecture);
