@@ -220,6 +220,7 @@ class ShapeBuilder {
     up.in = in;
     up.in_columns = a_.hidden;
     up.out_columns.assign(is_gpt2() ? 1 : 2, a_.intermediate);
+    if (a_.family == ModelFamily::kGptOss) up.out_columns = {2 * a_.intermediate};
     down.name = is_gpt2() ? "mlp.c_proj" : "mlp.down_proj";
     down.residual = residual;
     down.in_columns = a_.intermediate;
@@ -244,6 +245,7 @@ class ShapeBuilder {
     qkv.in_columns = a_.hidden;
     qkv.out_columns = {a_.heads * a_.head_dim, a_.kv_heads * a_.head_dim,
                        a_.kv_heads * a_.head_dim};
+    if (is_gpt2()) qkv.out_columns = {a_.qkv_columns()};
     qkv.has_bias = output.has_bias = a_.attention_bias;
     int heads = add_head_norms(layer, layer.linear(qkv));
     output.name = "attn.o_proj";

@@ -17,9 +17,10 @@ struct ShapeLinear {
   int choice = -1;    ///< which experts a row goes to; experts only
   int weights = -1;   ///< by how much their results count; experts' last product only
   int64_t in_columns = 0;
-  std::vector<int64_t> out_columns;  ///< of the matrices side by side: query, key, value
-  int64_t experts = 0;               ///< 0: one matrix for all rows
-  int64_t choices = 1;               ///< rows that each row becomes: experts a token goes to
+  /// Of the matrices side by side: query, key, value. One where the model's file has one.
+  std::vector<int64_t> out_columns;
+  int64_t experts = 0;  ///< 0: one matrix for all rows
+  int64_t choices = 1;  ///< rows that each row becomes: experts a token goes to
   bool has_bias = false;
 
   int64_t columns() const;

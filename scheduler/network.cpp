@@ -29,6 +29,14 @@ int64_t Network::parameter_count() const {
   return count;
 }
 
+int64_t Network::trained_parameter_count() const {
+  int64_t count = 0;
+  for (const ParameterBlock& block : blocks) {
+    if (!block.is_frozen) count += block.parameter_count();
+  }
+  return count;
+}
+
 Status Network::validate() const {
   if (layers.empty()) return invalid_argument("the network has no layers");
   std::vector<int> next_site(blocks.size(), 0);

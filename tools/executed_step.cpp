@@ -1,5 +1,6 @@
 #include "tools/executed_step.h"
 
+#include <fmt/format.h>
 #include <memory>
 #include <utility>
 
@@ -57,8 +58,18 @@ Plan executable_plan(const ModelPlan& plan) {
                           plan.setup.micro_batches, plan.setup.rounds, slots);
 }
 
+int64_t executed_actions(const ModelPlan& plan) {
+  return static_cast<int64_t>(plan.plan.planned.slots.stages.size()) * plan.setup.micro_batches;
+}
+
 Result<ExecutedStep> execute_step(const ModelPlan& plan, const std::string& name, DType dtype,
                                   const RatedDevices& rated, Trace* trace) {
+  if (executed_actions(plan) > kMostExecutedActions) {
+    return resource_exhausted(
+        fmt::format("an iteration of {} actions is not run in virtual time, at most {} are; use "
+                    "fewer micro-batches",
+                    executed_actions(plan), kMostExecutedActions));
+  }
   auto machine = std::make_shared<SimMachine>(machine_for(plan, rated));
   std::vector<std::unique_ptr<Device>> devices = open_sim_devices(machine);
   std::unique_ptr<HostQueue> host_work = make_sim_host_queue(*machine, "host");

@@ -22,10 +22,17 @@ std::vector<int> executed_devices(const ModelPlan& plan);
 /// The plan as the executor runs it.
 Plan executable_plan(const ModelPlan& plan);
 
+/// More actions (slots by micro-batches) than these are not executed: about two seconds, and 32 KiB
+/// of memory each micro-batch of a few slots.
+inline constexpr int64_t kMostExecutedActions = 50'000;
+
+/// Slots by micro-batches of an iteration.
+int64_t executed_actions(const ModelPlan& plan);
+
 /// Runs `plan`, made on `rated` devices for a model called `name` that computes in `dtype`, on
 /// simulated devices of their rates, with the executor's own transfers, buffers and host costs.
-/// Slices go to `trace` when that is not null. Errors: those of make_profiled_network and
-/// run_virtually.
+/// Slices go to `trace` when that is not null. Errors: resource exhausted for more actions
+/// than kMostExecutedActions; those of make_profiled_network and run_virtually.
 Result<ExecutedStep> execute_step(const ModelPlan& plan, const std::string& name, DType dtype,
                                   const RatedDevices& rated, Trace* trace);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 
 #include "scheduler/schedules/schedule.h"
 #include "tools/command.h"
@@ -63,7 +64,8 @@ Json shares_to_json(const ModelPlan& plan) {
   return list;
 }
 
-Json predicted_to_json(const ModelPlan& plan, const ExecutedStep& executed, double tokens) {
+Json predicted_to_json(const ModelPlan& plan, const std::optional<ExecutedStep>& executed,
+                       double tokens) {
   const StepPrediction& prediction = plan.plan.planned.prediction;
   Json json = Json::object();
   json["step_s"] = prediction.step_ns / 1e9;
@@ -72,7 +74,8 @@ Json predicted_to_json(const ModelPlan& plan, const ExecutedStep& executed, doub
   json["tokens_per_s"] = tokens / (prediction.step_ns / 1e9);
   json["lanes"] = lanes_to_json(prediction);
   json["isolated_step_s"] = prediction.makespan_ns / 1e9;
-  json["verified_step_s"] = static_cast<double>(executed.report.span_ns) / 1e9;
+  json["verified_step_s"] =
+      executed ? Json(static_cast<double>(executed->report.span_ns) / 1e9) : Json();
   return json;
 }
 
@@ -90,16 +93,21 @@ Json explanation_to_json(const PlanExplanation& explanation) {
   return json;
 }
 
-std::string plan_to_text(const ModelPlan& plan, const ExecutedStep& executed, double tokens) {
+std::string plan_to_text(const ModelPlan& plan, const std::optional<ExecutedStep>& executed,
+                         double tokens) {
   const StepPrediction& prediction = plan.plan.planned.prediction;
   std::string text = fmt::format(
       "{}\nlongest stage {:.4g} ms, planned in {:.1f} ms\n"
       "step {:.6g} ms, {:.6g} tokens/s, idle share {:.4f}, bound by {}\n{}\n"
-      "one iteration on its own: predicted {:.6g} ms, {:.6g} ms by the executor in virtual time\n",
+      "one iteration on its own: predicted {:.6g} ms, {}\n",
       stages_to_text(plan.plan.planned.slots.stages), plan.plan.planned.t_max_ns / 1e6,
       plan.plan_ms, prediction.step_ns / 1e6, tokens / (prediction.step_ns / 1e9),
       prediction.bubble, prediction.bottleneck(), lanes_to_text(prediction),
-      prediction.makespan_ns / 1e6, static_cast<double>(executed.report.span_ns) / 1e6);
+      prediction.makespan_ns / 1e6,
+      executed ? fmt::format("{:.6g} ms by the executor in virtual time",
+                             static_cast<double>(executed->report.span_ns) / 1e6)
+               : fmt::format("not verified: its {} actions are more than {}",
+                             executed_actions(plan), kMostExecutedActions));
   text += memory_to_text(plan);
   for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
     const DeviceShare& share = plan.plan.shares[index];
@@ -144,8 +152,9 @@ void answer_longest(const LongestSequences& longest, Answer& answer) {
   json["positions"] = longest.positions;
   json["host_memory_bytes"] = longest.host_bytes;
   answer.text += fmt::format(
-      "longest sequence {} tokens: device memory {}, host memory ({}) {}, the model's positions "
-      "{}\n",
+      "longest sequence {} tokens: device memory {} on any number of such devices, host memory "
+      "({}) "
+      "{}, the model's positions {}\n",
       least, longest.device, format_bytes(longest.host_bytes), longest.host, longest.positions);
 }
 
@@ -158,7 +167,8 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   }
   STAGECOACH_ASSIGN_OR_RETURN(
       PlannedModel model,
-      resolve_planned_model({options.model, options.dtype, options.sequence, options.lora_rank}));
+      resolve_planned_model({options.model, options.dtype, options.sequence,
+                             options.batch / options.micro_batches, options.lora_rank}));
   const Network& network = model.network;
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
   if (options.schedule == "single" && rated.devices.size() != 1) {
@@ -173,8 +183,15 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
     answer_longest(longest_sequences(network, request, rated, model.positions), answer);
   }
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlan plan, plan_model(network, request, rated));
-  STAGECOACH_ASSIGN_OR_RETURN(ExecutedStep executed,
-                              execute_step(plan, options.model, network.dtype, rated, nullptr));
+  std::optional<ExecutedStep> executed;
+  if (executed_actions(plan) <= kMostExecutedActions) {
+    STAGECOACH_ASSIGN_OR_RETURN(executed,
+                                execute_step(plan, options.model, network.dtype, rated, nullptr));
+  }
+  int64_t parameters = network.parameter_count(), trained = network.trained_parameter_count();
+  answer.json["parameters"] = parameters;
+  answer.json["trained_parameters"] = trained;
+  answer.text += fmt::format("{} parameters, {} trained\n", parameters, trained);
   Json stages = stages_to_json(plan.plan.planned.slots.stages);
   for (const char* key : {"forward", "backward", "fused"}) answer.json[key] = stages[key];
   answer.json["t_max_s"] = plan.plan.planned.t_max_ns / 1e9;
@@ -209,7 +226,7 @@ Command make_plan_command() {
                       "stagecoach plan --model gpt2 --devices cpu:4[memory=512M,flops=20G] "
                       "--max-sequence --json",
                       "stagecoach plan --model qwen3-235b-a22b --devices sim:8xrtx4090 --lora-rank "
-                      "32 --sequence 31744 --batch 16 --microbatches 16 --host-memory 800G"};
+                      "32 --sequence 31744 --batch 8 --microbatches 8 --host-memory 745G"};
   command.options = {
       {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model, true},
       {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},

@@ -36,8 +36,8 @@ Result<int64_t> choose_sequence(int64_t given, const Architecture& architecture,
   return given;
 }
 
-void note_experts(const Architecture& architecture, int64_t lora_rank,
-                  std::vector<std::string>& notes) {
+void note_training(const Architecture& architecture, int64_t tokens, int64_t lora_rank,
+                   std::vector<std::string>& notes) {
   if (lora_rank > 0) {
     notes.push_back(fmt::format(
         "adapters of rank {} on every matrix of attention, router and MLP or experts; the base, "
@@ -46,8 +46,10 @@ void note_experts(const Architecture& architecture, int64_t lora_rank,
   }
   if (!architecture.has_experts()) return;
   notes.push_back(fmt::format(
-      "each token goes through {} of {} experts, and all of a layer's experts travel with it",
-      architecture.experts_per_token, architecture.experts));
+      "each token goes through {} of {} experts; the {} tokens of a micro-batch reach at most {}, "
+      "but all of a layer's experts travel with it",
+      architecture.experts_per_token, architecture.experts, tokens,
+      architecture.experts_in_use(tokens)));
 }
 
 }  // namespace
@@ -66,7 +68,8 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   } else {
     STAGECOACH_ASSIGN_OR_RETURN(
         model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
-    note_experts(source.architecture, options.lora_rank, model.notes);
+    note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
+                  model.notes);
   }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);

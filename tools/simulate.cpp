@@ -334,12 +334,12 @@ Result<int> simulate_planned_model(const SimulateOptions& options, const Command
         "--model qwen3-8b --devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
   }
   ModelSimulation simulation;
-  simulation.model = {options.model, options.dtype, options.sequence, options.lora_rank};
+  simulation.model = {options.model, options.dtype, options.sequence, options.micro_batch_size,
+                      options.lora_rank};
   simulation.schedule = options.schedule;
   simulation.devices = options.devices;
   simulation.update = options.update;
   simulation.trace = options.trace;
-  simulation.micro_batch_size = options.micro_batch_size;
   STAGECOACH_ASSIGN_OR_RETURN(simulation.micro_batches,
                               to_int("--microbatches", options.micro_batches));
   STAGECOACH_RETURN_IF_ERROR(read_parameters(options, simulation.parameters));

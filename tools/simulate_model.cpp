@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/check.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "tools/executed_step.h"
 #include "tools/exit_code.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr int64_t kNsPerMs = 1'000'000;
 
 constexpr int64_t kMostSequences = 1'000'000;
+/// Each action has a slice on three lanes at most, each slot one more a layer.
+constexpr size_t kMostSlices = 5 * kMostExecutedActions;
 
 Result<ModelPlanRequest> request_for(const ModelSimulation& simulation, int64_t sequence) {
   if (simulation.schedule != "roundpipe" && simulation.schedule != "single") {
@@ -35,17 +38,13 @@ Result<ModelPlanRequest> request_for(const ModelSimulation& simulation, int64_t 
         "--forward-stages and --backward-stages follow from the model, and one iteration is run; "
         "leave them and --iterations out");
   }
-  if (simulation.micro_batch_size < 1 || simulation.micro_batch_size > kMostSequences) {
-    return invalid_argument(fmt::format("--micro-batch-size is {}; it must be from 1 to {}",
-                                        simulation.micro_batch_size, kMostSequences));
-  }
   int round = given.round.value_or(simulation.micro_batches);
   if (round < 1 || simulation.micro_batches % round != 0) {
     return invalid_argument(fmt::format("--round is {}; it must divide --microbatches, {}", round,
                                         simulation.micro_batches));
   }
   ModelPlanRequest request;
-  request.shape = {simulation.micro_batch_size, sequence};
+  request.shape = {simulation.model.sequences, sequence};
   request.micro_batches = simulation.micro_batches;
   request.rounds = simulation.micro_batches / round;
   STAGECOACH_ASSIGN_OR_RETURN(
@@ -156,6 +155,10 @@ Status write_trace(const std::string& path, const ModelPlan& plan, Trace& trace)
 }  // namespace
 
 Result<int> simulate_model(const ModelSimulation& simulation, const CommandContext& context) {
+  if (simulation.model.sequences < 1 || simulation.model.sequences > kMostSequences) {
+    return invalid_argument(fmt::format("--micro-batch-size is {}; it must be from 1 to {}",
+                                        simulation.model.sequences, kMostSequences));
+  }
   STAGECOACH_ASSIGN_OR_RETURN(PlannedModel model, resolve_planned_model(simulation.model));
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlanRequest request, request_for(simulation, model.sequence));
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated,
@@ -164,15 +167,10 @@ Result<int> simulate_model(const ModelSimulation& simulation, const CommandConte
     return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
   }
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlan plan, plan_model(model.network, request, rated));
-  Trace trace;
+  Trace trace(kMostSlices);
   STAGECOACH_ASSIGN_OR_RETURN(ExecutedStep step, execute_step(plan, simulation.model.model,
                                                               model.network.dtype, rated, &trace));
-  if (trace.dropped() > 0) {
-    return resource_exhausted(
-        fmt::format("the iteration has {} lane entries more than are kept; simulate fewer "
-                    "micro-batches",
-                    trace.dropped()));
-  }
+  STAGECOACH_CHECK(trace.dropped() == 0);
   std::vector<TraceSlice> slices = trace.slices();
   Plan actions = executable_plan(plan);
   PlanTimeline timeline = timeline_of(actions, slices);

@@ -15,7 +15,6 @@ struct ModelSimulation {
   PlannedModelOptions model;
   std::string schedule, devices, update, trace;
   int micro_batches = 0;
-  int64_t micro_batch_size = 1;
   ScheduleParameters parameters;  ///< those given
 };
 

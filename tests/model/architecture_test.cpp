@@ -25,14 +25,6 @@ Network shape_network(const Architecture& architecture, int64_t lora_rank = 0,
   return std::move(network).value();
 }
 
-int64_t trained_parameters(const Network& network) {
-  int64_t count = 0;
-  for (const ParameterBlock& block : network.blocks) {
-    if (!block.is_frozen) count += block.parameter_count();
-  }
-  return count;
-}
-
 // As the models' own files count; a tied head counts once.
 TEST(Architecture, PresetsHaveThePublishedParameters) {
   const std::pair<const char*, int64_t> published[] = {
@@ -52,17 +44,17 @@ TEST(Architecture, PresetsHaveThePublishedParameters) {
   EXPECT_THAT(architecture_preset("qwen3-9b").status().message(), HasSubstr("did you mean"));
 }
 
-// PEFT prints these for all-linear adapters of dense models.
+// PEFT prints these for adapters of all linear modules of dense models.
 TEST(Architecture, AdaptersHaveThePublishedParameters) {
   struct Case {
     const char* name;
     int64_t rank, adapters;
   };
-  for (const Case& one : {Case{"qwen3-1.7b", 32, 34'865'152}, Case{"qwen3-4b", 16, 33'030'144},
-                          Case{"qwen3-8b", 16, 43'646'976}}) {
+  for (const Case& one : {Case{"gpt2", 16, 2'359'296}, Case{"qwen3-1.7b", 32, 34'865'152},
+                          Case{"qwen3-4b", 16, 33'030'144}, Case{"qwen3-8b", 16, 43'646'976}}) {
     Architecture architecture = *architecture_preset(one.name);
     Network network = shape_network(architecture, one.rank);
-    EXPECT_EQ(trained_parameters(network), one.adapters) << one.name;
+    EXPECT_EQ(network.trained_parameter_count(), one.adapters) << one.name;
     int64_t base = shape_network(architecture).parameter_count();
     EXPECT_EQ(network.parameter_count(), base + one.adapters) << one.name;
   }
@@ -126,6 +118,19 @@ TEST(Architecture, FlopAreThoseOfTheExpertsThatTokensChoose) {
   EXPECT_NEAR(layer_flop(architecture, shape) - sixteen, router, 0.02 * router);
   EXPECT_EQ(architecture.experts_in_use(1024), 256);
   EXPECT_EQ(architecture.experts_in_use(3), 48);
+}
+
+// Two FLOP for each parameter that a token passes: published active parameters, without the
+// embedding's, which are looked up.
+TEST(Architecture, OneTokenTakesTwoFlopAnActiveParameter) {
+  const std::pair<const char*, double> active[] = {
+      {"qwen3-235b-a22b", 22'190'763'520.0 - 151'936.0 * 4096}, {"gpt-oss-20b", 3'608'307'264.0}};
+  for (const auto& [name, parameters] : active) {
+    Network network = shape_network(*architecture_preset(name));
+    double flop = 0;
+    for (const auto& layer : network.layers) flop += layer->flop({1, 1}).forward;
+    EXPECT_NEAR(flop, 2 * parameters, 0.005 * 2 * parameters) << name;
+  }
 }
 
 TEST(Architecture, AttentionIsCausalAndSlides) {

@@ -100,6 +100,12 @@ TEST(ModelShapes, Qwen235BWithAdaptersIsPlannedOnEightCardsOf24GBAt31KTokens) {
   Json json = answer(command("plan", "qwen3-235b-a22b", "sim:8xrtx4090[memory=24G]",
                              {"--lora-rank", "32", "--sequence", "31744", "--batch", "8",
                               "--microbatches", "8", "--host-memory", "745G", "--max-sequence"}));
+  // 235,093,634,560 and two adapters each for 94 times attention, router and 128 experts.
+  int64_t adapters =
+      94 * int64_t{32} *
+      (3 * 4096 + 8192 + 2 * 512 + 8192 + 4096 + (4096 + 128) + 128 * 3 * (4096 + 1536));
+  EXPECT_EQ(json.find("trained_parameters")->as_integer(), adapters);
+  EXPECT_EQ(json.find("parameters")->as_integer(), 235'093'634'560 + adapters);
   EXPECT_LE(number(json, "memory", "device_bytes"), 24.0 * kGiB);
   // Every byte of 94 layers' frozen experts is there once, at two bytes a parameter.
   EXPECT_NEAR(number(json, "memory", "host_frozen_bytes"), 2 * 235'093'634'560.0, 1e6);
@@ -174,6 +180,24 @@ TEST(ModelShapes, DevicesOfUnequalMemoryAreSimulatedWithWhatEachHolds) {
   EXPECT_GT(peaks[0].as_number(), 300.0 * kMiB);
 }
 
+TEST(ModelShapes, APlanTooLongToVerifySaysSo) {
+  Json json = answer(command("plan", "gpt2", "sim:2xrtx4090",
+                             {"--batch", "50000", "--microbatches", "50000", "--sequence", "8"}));
+  EXPECT_TRUE(json.find("predicted")->find("verified_step_s")->is_null());
+}
+
+TEST(ModelShapes, FewTokensReachFewExpertsButAllTravel) {
+  auto up = [](const char* tokens) {
+    CommandResult result = run_command(command(
+        "plan", "qwen3-235b-a22b", "sim:8xrtx4090",
+        {"--lora-rank", "32", "--sequence", tokens, "--batch", "8", "--microbatches", "8"}));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.output;
+  };
+  EXPECT_THAT(up("4"), HasSubstr("4 tokens of a micro-batch reach at most 32, but all"));
+  EXPECT_THAT(up("64"), HasSubstr("64 tokens of a micro-batch reach at most 128, but all"));
+}
+
 TEST(ModelShapes, ConfigFilesArePlannedAndRefusedByField) {
   TemporaryFolder folder;
   std::string path = folder.file("config.json");
@@ -212,6 +236,9 @@ TEST(ModelShapes, Refusals) {
   expect_refusal(
       {"simulate", "--schedule", "1f1b", "--stages", "2", "--microbatches", "2", "--sequence", "5"},
       1, "go with --model");
+  expect_refusal(command("simulate", "gpt2", "sim:2xrtx4090",
+                         {"--schedule", "roundpipe", "--microbatches", "50000", "--sequence", "8"}),
+                 4, "actions is not run in virtual time");
   TemporaryFolder folder;
   std::ofstream(folder.file("train.txt")) << "some text to read";
   for (const char* name : {"train", "eval"}) {
