@@ -11,6 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "train/gradient_sources.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -32,32 +33,75 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::HWY_NAMESPACE {
 
 /// Elements of each piece that are worked on at once: all of them stay in the first cache.
-constexpr int64_t kSpan = 256;
+constexpr int64_t kSpan = 64;
+constexpr int64_t kPrefetchElements = 8 * kSpan;
 
-/// sums[p] += squares of column p of `values`, whose rows are kSpan apart, in index order. Squares
-/// of fp32 are exact in fp64, so fusing them into the sum changes no bit.
+using Doubles = hn::CappedTag<double, 4>;
+using DoubleVector = hn::Vec<Doubles>;
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#define STAGECOACH_FOUR_DOUBLES 1
+/// Where doubles are four a vector: the sums of rows 0 to 3 and of rows 4 to 7 of `values`, whose
+/// rows are kSpan apart, go on side by side. Four elements of four rows are turned at once.
+struct FourRows {
+  using Four = hn::CappedTag<float, 4>;
+  using Two = hn::Repartition<double, Four>;
+
+  template <typename Pair>
+  HWY_ATTR static DoubleVector add_square(Pair values, DoubleVector sum) {
+    auto value = hn::PromoteTo(Doubles(), hn::BitCast(Four(), values));
+    return hn::MulAdd(value, value, sum);
+  }
+  /// sums + squares of four elements of each row, in index order.
+  HWY_ATTR static DoubleVector add(const float* values, DoubleVector sums) {
+    const Four four;
+    const Two two;
+    auto row = [values](int64_t index)
+                   HWY_ATTR { return hn::LoadU(Four(), values + index * kSpan); };
+    auto low = hn::BitCast(two, hn::InterleaveLower(four, row(0), row(1)));
+    auto low_next = hn::BitCast(two, hn::InterleaveLower(four, row(2), row(3)));
+    auto high = hn::BitCast(two, hn::InterleaveUpper(four, row(0), row(1)));
+    auto high_next = hn::BitCast(two, hn::InterleaveUpper(four, row(2), row(3)));
+    sums = add_square(hn::InterleaveLower(two, low, low_next), sums);
+    sums = add_square(hn::InterleaveUpper(two, low, low_next), sums);
+    sums = add_square(hn::InterleaveLower(two, high, high_next), sums);
+    return add_square(hn::InterleaveUpper(two, high, high_next), sums);
+  }
+};
+#else
+#define STAGECOACH_FOUR_DOUBLES 0
+#endif
+
+/// sums[p] += squares of row p of `values`, whose rows are kSpan apart, in index order. Squares of
+/// fp32 are exact in fp64, so fusing them into the sum changes no bit.
 HWY_ATTR void add_squares(const float* values, PieceSums& sums) {
-  const hn::CappedTag<double, kPiecesTogether> doubles;
-  const hn::Rebind<float, decltype(doubles)> floats;
-  const hn::Rebind<int32_t, decltype(doubles)> indices;
-  const size_t lanes = hn::Lanes(doubles);
-  for (size_t piece = 0; piece < kPiecesTogether; piece += 2 * lanes) {
-    // Two sums at once, where a vector does not hold all pieces.
-    bool both = piece + lanes < kPiecesTogether;
-    auto rows = hn::Mul(hn::Iota(indices, 0), hn::Set(indices, static_cast<int32_t>(kSpan)));
-    const float* low_values = values + static_cast<int64_t>(piece) * kSpan;
-    const float* high_values = both ? low_values + static_cast<int64_t>(lanes) * kSpan : low_values;
-    auto low = hn::LoadU(doubles, &sums[piece]);
-    auto high = hn::LoadU(doubles, &sums[both ? piece + lanes : piece]);
-    for (int64_t i = 0; i < kSpan; ++i) {
-      auto value = hn::PromoteTo(doubles, hn::GatherIndex(floats, low_values + i, rows));
-      low = hn::MulAdd(value, value, low);
-      if (!both) continue;
-      value = hn::PromoteTo(doubles, hn::GatherIndex(floats, high_values + i, rows));
-      high = hn::MulAdd(value, value, high);
+  static_assert(kPiecesTogether == 8);
+#if STAGECOACH_FOUR_DOUBLES
+  DoubleVector low = hn::LoadU(Doubles(), &sums[0]), high = hn::LoadU(Doubles(), &sums[4]);
+  for (int64_t i = 0; i < kSpan; i += 4) {
+    low = FourRows::add(values + i, low);
+    high = FourRows::add(values + 4 * kSpan + i, high);
+  }
+  hn::StoreU(low, Doubles(), &sums[0]);
+  hn::StoreU(high, Doubles(), &sums[4]);
+#else
+  for (int64_t i = 0; i < kSpan; ++i) {
+    for (int64_t piece = 0; piece < kPiecesTogether; ++piece) {
+      double value = values[piece * kSpan + i];
+      sums[static_cast<size_t>(piece)] += value * value;
     }
-    hn::StoreU(low, doubles, &sums[piece]);
-    if (both) hn::StoreU(high, doubles, &sums[piece + lanes]);
+  }
+#endif
+}
+#undef STAGECOACH_FOUR_DOUBLES
+
+/// Asks for what is read soon: the processor itself does not keep up with many pieces at once.
+void prefetch_span(const GradientSources& gradients, int64_t begin) {
+  constexpr int64_t kLine = 64;
+  int64_t element = dtype_size_bytes(gradients.dtype);
+  for (const void* source : gradients.sources) {
+    const char* bytes = static_cast<const char*>(source) + begin * element;
+    for (int64_t at = 0; at < kSpan * element; at += kLine) hwy::Prefetch(bytes + at);
   }
 }
 
@@ -71,6 +115,7 @@ PieceSums sum_pieces(const GradientSources& gradients, int64_t first_piece, int6
       int64_t begin = (first_piece + piece) * kPieceElements + offset;
       int64_t size = std::clamp<int64_t>(count - begin, 0, kSpan);
       float* row = values + piece * kSpan;
+      prefetch_span(gradients, begin + kPrefetchElements);
       if (size > 0) add_up(gradients, begin, size, row);
       // Adding zeros changes no sum.
       if (size < kSpan) std::fill(row + size, row + kSpan, 0.0f);

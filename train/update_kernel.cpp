@@ -13,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "train/update_kernel.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -39,6 +40,9 @@ constexpr bool has_second_moment(UpdateRule rule) {
 
 /// Elements whose formats are changed at once: small enough to stay in the first cache.
 inline constexpr int64_t kTileElements = 1024;
+/// How far ahead memory is asked for: the processor's own prefetching stops at pages and does not
+/// keep up with five streams (docs/performance.md).
+inline constexpr int64_t kPrefetchElements = 512;
 /// What one task of the pool updates: whole tiles, whole scales of 8-bit moments.
 inline constexpr int64_t kTaskElements = 64 * 1024;
 
@@ -54,6 +58,7 @@ struct FloatMaster {
 
   HWY_ATTR FloatVector load(int64_t i) const { return load_floats(values + i); }
   HWY_ATTR void store(FloatVector vector, int64_t i) const { store_floats(vector, new_values + i); }
+  HWY_ATTR void prefetch(int64_t i) const { hwy::Prefetch(values + i); }
   float get(int64_t i) const { return values[i]; }
   void set(float value, int64_t i) const { new_values[i] = value; }
 };
@@ -76,6 +81,10 @@ struct SplitMaster {
     store_halves(hn::And(high_bits, hn::Set(Words(), 0xffff)), &new_high[i].bits);
     WordVector low = hn::ShiftRight<16>(hn::ShiftLeft<16>(bits));
     hn::StoreU(hn::DemoteTo(halves, low), halves, remainder + i);
+  }
+  HWY_ATTR void prefetch(int64_t i) const {
+    hwy::Prefetch(high + i);
+    hwy::Prefetch(remainder + i);
   }
   float get(int64_t i) const { return join_float({high[i], remainder[i]}); }
   void set(float value, int64_t i) const {
@@ -185,6 +194,11 @@ HWY_ATTR int64_t update_elements(const UpdateFactors& given, const Master& maste
   const UpdateFactors factors = given;  // a copy: the stores below cannot change it
   int64_t refused = 0, i = 0;
   for (; i + lane_count() <= count; i += lane_count()) {
+    int64_t ahead = i + kPrefetchElements;
+    master.prefetch(ahead);
+    hwy::Prefetch(first_moment + ahead);
+    if constexpr (has_second_moment(kRule)) hwy::Prefetch(second_moment + ahead);
+    hwy::Prefetch(gradients + ahead);
     refused += update_vector<kRule>(factors, master, first_moment, second_moment, gradients, i,
                                     static_cast<size_t>(lane_count()));
   }
