@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/flush_denormals.h"
+#include "hal/host_access.h"
 #include "train/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -140,6 +141,9 @@ double sum_of_squares(const GradientSources& gradients, int64_t count, TaskPool&
   int64_t pieces = (count + kPieceElements - 1) / kPieceElements;
   int64_t groups = (pieces + kPiecesTogether - 1) / kPiecesTogether;
   std::vector<PieceSums> sums(static_cast<size_t>(groups));
+  for (const void* source : gradients.sources) {
+    note_host_read(source, count * dtype_size_bytes(gradients.dtype), "norm");
+  }
   pool.parallel_for(groups, [&](int64_t group) {
     FlushDenormals flush;
     sums[static_cast<size_t>(group)] =

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/flush_denormals.h"
+#include "hal/host_access.h"
 #include "hal/op_call.h"
 #include "memory/split_master.h"
 #include "train/simd_targets.h"
@@ -354,10 +355,29 @@ void check_piece(const UpdatePiece& piece, UpdateRule rule) {
   STAGECOACH_CHECK(!has_second_moment(rule) || is_whole(piece.second_moment));
 }
 
+/// What devices may reach of a piece.
+void note_accesses(const UpdatePiece& piece) {
+  const Label label = "update";
+  int64_t count = piece.element_count;
+  for (const void* source : piece.gradients.sources) {
+    note_host_read(source, count * dtype_size_bytes(piece.gradients.dtype), label);
+  }
+  if (piece.high != nullptr) {
+    note_host_read(piece.high, count * 2, label);
+    note_host_write(piece.new_high, count * 2, label);
+  } else {
+    note_host_read(piece.parameters, count * 4, label);
+    note_host_write(piece.new_parameters, count * 4, label);
+  }
+  if (piece.published == nullptr) return;
+  note_host_write(piece.published, count * dtype_size_bytes(piece.published_dtype), label);
+}
+
 }  // namespace
 
 int64_t update_piece(const UpdatePiece& piece, const UpdateNumbers& numbers, TaskPool& pool) {
   check_piece(piece, numbers.rule);
+  note_accesses(piece);
   const UpdateFactors factors = factors_of(piece, numbers);
   int64_t tasks = (piece.element_count + kTaskElements - 1) / kTaskElements;
   std::atomic<int64_t> refused = 0;
