@@ -8,6 +8,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(dnnl CONFIG REQUIRED)
+find_package(hwy REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 find_path(STAGECOACH_TOMLPLUSPLUS toml++/toml.h REQUIRED)
 # oneDNN's packaged build runs on libgomp; the CPU backend tells it to use one thread a call.

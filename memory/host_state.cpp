@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hal/host_access.h"
+
 namespace stagecoach {
 
 namespace {
@@ -125,8 +127,11 @@ Status HostState::keep_gradients() {
 
 void HostState::publish(int index, TaskPool& pool) {
   Block& block = blocks_[index];
+  if (compute_dtype_ == DType::kF32) return;  // they are the same memory
   std::byte* target = block.compute_copy.host_data();
   int64_t count = block.layout.element_count;
+  note_host_read(parameters(index), block.parameters.size, block.layout.name);
+  note_host_write(target, block.compute_copy.size, block.layout.name);
   if (compute_dtype_ == DType::kBF16) {
     round_into(parameters(index), reinterpret_cast<BFloat16*>(target), count, pool);
   } else if (compute_dtype_ == DType::kF16) {
@@ -144,8 +149,10 @@ void HostState::accumulate_round(int index, int round, TaskPool& pool) {
     bool overwrite = !block.sum_started;
     block.sum_started = true;
     if (block.slot_is_sum) continue;
-    add_slot(gradient_slot(index, site, round), compute_dtype_, gradients(index),
-             block.layout.element_count, overwrite, pool);
+    BufferView slot = gradient_slot(index, site, round);
+    note_host_read(slot.host_data(), slot.size, block.layout.name);
+    note_host_write(gradients(index), block.gradients.size, block.layout.name);
+    add_slot(slot, compute_dtype_, gradients(index), block.layout.element_count, overwrite, pool);
   }
 }
 

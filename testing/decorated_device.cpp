@@ -13,7 +13,7 @@ namespace {
 
 /// An allocation verb: as `intercept`, for an answer that is not a Result.
 template <typename Forward>
-Allocation intercept_allocation(Interceptor& interceptor, const VerbCall& call, Forward&& forward) {
+Allocation intercept_allocation(Interceptor& interceptor, VerbCall& call, Forward&& forward) {
   Verdict verdict = begin_call(interceptor, call);
   Allocation answer;
   if (verdict.kind == Verdict::Kind::kExhaust) {
@@ -23,6 +23,7 @@ Allocation intercept_allocation(Interceptor& interceptor, const VerbCall& call, 
   } else {
     STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward);
     answer = forward();
+    call.created = answer.buffer.get();
   }
   bool exhausted = answer.outcome == AllocationOutcome::kExhausted;
   interceptor.after(call, exhausted ? resource_exhausted("exhausted") : answer.status);
@@ -104,8 +105,11 @@ Allocation DecoratedDevice::do_allocate_pinned(ByteCount size, Label label) {
 Result<BufferHandle> DecoratedDevice::do_register_host(void* data, ByteCount size, Label label) {
   VerbCall call = make_call(verbs::kRegisterHost, label);
   call.size_bytes = size;
-  return intercept<Result<BufferHandle>>(*interceptor_, call,
-                                         [&] { return inner_->register_host(data, size, label); });
+  return intercept<Result<BufferHandle>>(*interceptor_, call, [&] {
+    Result<BufferHandle> registered = inner_->register_host(data, size, label);
+    if (registered.is_ok()) call.created = registered->get();
+    return registered;
+  });
 }
 
 Result<std::unique_ptr<Executable>> DecoratedDevice::do_load_executable(

@@ -20,6 +20,7 @@ EventMark DecoratedEvent::mark() const {
 VerbCall DecoratedEvent::make_call(std::string_view verb, const EventMark& mark) const {
   VerbCall call = device_.make_call(verb, mark.label);
   call.stream = mark.stream;
+  call.event = this;
   return call;
 }
 
@@ -27,7 +28,11 @@ Result<bool> DecoratedEvent::do_query() const {
   EventMark mark = this->mark();
   VerbCall call = make_call(verbs::kQueryEvent, mark);
   return intercept<Result<bool>>(device_.interceptor(), call, [&]() -> Result<bool> {
-    if (!mark.stop) return inner_->query();
+    if (!mark.stop) {
+      Result<bool> passed = inner_->query();
+      call.passed = passed.is_ok() && *passed;
+      return passed;
+    }
     std::optional<Status> ended = mark.stop->outcome();
     if (!ended) return false;
     return *ended;

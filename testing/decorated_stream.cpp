@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "testing/decorated_event.h"
 
@@ -37,13 +38,26 @@ BufferView first_output(const OpCall& call) {
   return {};
 }
 
+std::vector<MemoryUse> operand_uses(const OpCall& call) {
+  std::vector<MemoryUse> uses;
+  for (const TensorView& tensor : call.outputs) {
+    if (!tensor.is_none()) uses.push_back({tensor.memory, true});
+  }
+  for (const TensorView& tensor : call.inputs) {
+    if (!tensor.is_none()) uses.push_back({tensor.memory, false});
+  }
+  return uses;
+}
+
 /// Which argument a kernel writes is not known; by convention it is the first pointer.
-BufferView first_pointer(const LaunchRequest& request) {
+std::vector<MemoryUse> pointer_uses(const LaunchRequest& request) {
+  std::vector<MemoryUse> uses;
   for (int i = 0; i < request.argument_count; ++i) {
     const KernelArgument& argument = request.arguments[static_cast<size_t>(i)];
-    if (argument.kind == KernelArgument::Kind::kPointer) return argument.pointer;
+    if (argument.kind != KernelArgument::Kind::kPointer) continue;
+    uses.push_back({argument.pointer, uses.empty()});
   }
-  return {};
+  return uses;
 }
 
 }  // namespace
@@ -80,17 +94,18 @@ void DecoratedStream::stop(std::shared_ptr<StreamStop> stop) {
   stop_ = std::move(stop);
 }
 
-Status DecoratedStream::submit_work(std::string_view verb, const Label& label, ByteCount size,
-                                    BufferView target, const std::function<Status()>& forward) {
+Status DecoratedStream::submit_work(const Work& work, const std::function<Status()>& forward) {
   {
     std::lock_guard lock(mutex_);
-    last_label_ = label;
+    last_label_ = work.label;
   }
-  VerbCall call = device_.make_call(verb, label);
+  VerbCall call = device_.make_call(work.verb, work.label);
   call.stream = call_name_;
-  call.size_bytes = size;
+  call.size_bytes = work.size;
+  call.uses = work.uses;
+  call.event = work.event;
   Verdict verdict = begin_call(device_.interceptor(), call);
-  Status outcome = carry_out(verdict, label, target, forward);
+  Status outcome = carry_out(verdict, work.label, work.target, forward);
   device_.interceptor().after(call, outcome);
   return outcome;
 }
@@ -98,7 +113,7 @@ Status DecoratedStream::submit_work(std::string_view verb, const Label& label, B
 Status DecoratedStream::carry_out(const Verdict& verdict, const Label& label, BufferView target,
                                   const std::function<Status()>& forward) {
   if (verdict.kind == Verdict::Kind::kRefuse) return verdict.status;
-  if (current_stop()) return Status::ok();
+  if (current_stop() || verdict.kind == Verdict::Kind::kSkip) return Status::ok();
   switch (verdict.kind) {
     case Verdict::Kind::kFailLater:
       stop(StreamStop::failing(*inner_, verdict.status));
@@ -135,23 +150,28 @@ Status DecoratedStream::corrupt(BufferView target, const Label& label) {
 }
 
 Status DecoratedStream::run_op(Ops& inner_ops, const OpCall& call) {
-  return submit_work(op_kind_name(call.kind), call.label, operand_bytes(call), first_output(call),
-                     [&] { return inner_ops.run(*inner_, call).status(); });
+  std::vector<MemoryUse> uses = operand_uses(call);
+  return submit_work(
+      {op_kind_name(call.kind), call.label, operand_bytes(call), first_output(call), uses},
+      [&] { return inner_ops.run(*inner_, call).status(); });
 }
 
 Status DecoratedStream::do_copy(const CopyRequest& request) {
-  return submit_work(verbs::kCopy, request.label, request.target.size, request.target,
+  MemoryUse uses[] = {{request.target, true}, {request.source, false}};
+  return submit_work({verbs::kCopy, request.label, request.target.size, request.target, uses},
                      [&] { return inner_->copy(request).status(); });
 }
 
 Status DecoratedStream::do_fill(const FillRequest& request) {
-  return submit_work(verbs::kFill, request.label, request.target.size, request.target,
+  MemoryUse uses[] = {{request.target, true}};
+  return submit_work({verbs::kFill, request.label, request.target.size, request.target, uses},
                      [&] { return inner_->fill(request).status(); });
 }
 
 Status DecoratedStream::do_launch(const LaunchRequest& request) {
-  BufferView target = first_pointer(request);
-  return submit_work(verbs::kLaunch, request.label, target.size, target,
+  std::vector<MemoryUse> uses = pointer_uses(request);
+  BufferView target = uses.empty() ? BufferView() : uses[0].view;
+  return submit_work({verbs::kLaunch, request.label, target.size, target, uses},
                      [&] { return inner_->launch(request).status(); });
 }
 
@@ -159,8 +179,9 @@ Status DecoratedStream::do_record(Event& event) {
   auto* decorated = dynamic_cast<DecoratedEvent*>(&event);
   if (decorated == nullptr) return invalid_argument("the event was not made by this device");
   Label label = last_label();
-  STAGECOACH_RETURN_IF_ERROR(submit_work(
-      verbs::kRecord, label, 0, {}, [&] { return inner_->record(decorated->inner()).status(); }));
+  STAGECOACH_RETURN_IF_ERROR(
+      submit_work({.verb = verbs::kRecord, .label = label, .event = &event},
+                  [&] { return inner_->record(decorated->inner()).status(); }));
   decorated->set_mark({call_name_, label, current_stop()});
   return Status::ok();
 }
@@ -169,7 +190,7 @@ Status DecoratedStream::do_wait(const Event& event) {
   const auto* decorated = dynamic_cast<const DecoratedEvent*>(&event);
   if (decorated == nullptr) return invalid_argument("the event was not made by a decorated device");
   EventMark mark = decorated->mark();
-  return submit_work(verbs::kWait, mark.label, 0, {}, [&] {
+  return submit_work({.verb = verbs::kWait, .label = mark.label, .event = &event}, [&] {
     if (!mark.stop) return inner_->wait(decorated->inner()).status();
     stop(StreamStop::behind(*inner_, mark.stop));
     return Status::ok();

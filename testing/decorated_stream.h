@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "hal/ops.h"
@@ -36,9 +37,17 @@ class DecoratedStream final : public Stream {
   Status do_failure() const override;
   bool do_is_idle() override;
 
-  /// Asks the interceptor about work and does what it says. `target` is what the work writes.
-  Status submit_work(std::string_view verb, const Label& label, ByteCount size, BufferView target,
-                     const std::function<Status()>& forward);
+  /// Work as the interceptor sees it.
+  struct Work {
+    std::string_view verb;
+    Label label;
+    ByteCount size = 0;
+    BufferView target;  ///< what is damaged when it shall be corrupted
+    std::span<const MemoryUse> uses;
+    const Event* event = nullptr;
+  };
+  /// Asks the interceptor about work and does what it says.
+  Status submit_work(const Work& work, const std::function<Status()>& forward);
   Status carry_out(const Verdict& verdict, const Label& label, BufferView target,
                    const std::function<Status()>& forward);
   /// Overwrites a piece of `target` with one bits, which read as NaN or -1. Queued behind the work

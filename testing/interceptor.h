@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
 #include "core/bytes.h"
 #include "core/label.h"
 #include "core/status.h"
+#include "hal/buffer.h"
+#include "hal/event.h"
 
 namespace stagecoach {
 
@@ -31,6 +34,12 @@ inline constexpr std::string_view kEnablePeer = "enable_peer";
 inline constexpr std::string_view kMemoryUsage = "memory_usage";
 }  // namespace verbs
 
+/// Memory that work on a stream reads or writes.
+struct MemoryUse {
+  BufferView view;
+  bool writes = false;
+};
+
 /// One call of a verb on a decorated object, as an interceptor sees it. The views are valid only
 /// during the call.
 struct VerbCall {
@@ -40,6 +49,11 @@ struct VerbCall {
   std::string_view stream;   ///< "compute", a second one of that name "compute#2"; empty when none
   Label label;               ///< the caller's; for verbs without one, of the work they speak about
   ByteCount size_bytes = 0;  ///< of the copy, fill or allocation, or of all operands; else 0
+  /// Of work. Of a kernel only pointers are known: the first one counts as written.
+  std::span<const MemoryUse> uses;
+  const Event* event = nullptr;     ///< recorded, waited for, asked or synchronised with
+  const Buffer* created = nullptr;  ///< `after` an allocation or registration that succeeded
+  bool passed = false;              ///< `after` a query: whether the event has been passed
 };
 
 /// What a decorated object shall do with a call.
@@ -51,6 +65,7 @@ struct Verdict {
     kNeverCompletes,  ///< accept; the work, and all that is behind it or waits for it, never ends
     kExhaust,         ///< an allocation answers kExhausted
     kCorrupt,         ///< forward, then damage what the work wrote
+    kSkip,  ///< answer ok, or that the event has been passed; the inner object hears nothing
   };
   Kind kind = Kind::kForward;
   Status status;         ///< for kRefuse and kFailLater
@@ -59,7 +74,8 @@ struct Verdict {
 
 /// What a decorated backend asks around every verb. kForward, kRefuse and a delay fit every verb;
 /// kFailLater and kNeverCompletes only work submitted to a stream, kCorrupt only work that writes,
-/// kExhaust only allocations.
+/// kExhaust only allocations, kSkip only what is submitted to a stream (but records), questions to
+/// events and synchronisation: it makes a program with that statement left out.
 /// Thread rule: called from any thread, often under a stream's lock: must not call the devices.
 class Interceptor {
  public:
@@ -79,9 +95,18 @@ Verdict begin_call(Interceptor& interceptor, const VerbCall& call);
 template <typename T, typename Forward>
 T intercept(Interceptor& interceptor, const VerbCall& call, Forward&& forward) {
   Verdict verdict = begin_call(interceptor, call);
-  STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward ||
-                   verdict.kind == Verdict::Kind::kRefuse);
-  T answer = verdict.kind == Verdict::Kind::kRefuse ? T(verdict.status) : forward();
+  auto decide = [&]() -> T {
+    if (verdict.kind == Verdict::Kind::kRefuse) return verdict.status;
+    if constexpr (std::is_same_v<T, Status>) {
+      if (verdict.kind == Verdict::Kind::kSkip) return Status::ok();
+    }
+    if constexpr (std::is_same_v<T, Result<bool>>) {
+      if (verdict.kind == Verdict::Kind::kSkip) return true;
+    }
+    STAGECOACH_CHECK(verdict.kind == Verdict::Kind::kForward);
+    return forward();
+  };
+  T answer = decide();
   if constexpr (std::is_same_v<T, Status>) {
     interceptor.after(call, answer);
   } else {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "hal/host_access.h"
+
 namespace stagecoach {
 
 namespace {
@@ -90,6 +92,7 @@ Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info,
     int64_t first = m * shape_.sequences;
     int64_t here = std::clamp<int64_t>(sequences - first, 0, shape_.sequences);
     std::byte* target = targets[m].host_data();
+    note_host_write(target, targets[m].size, what);
     convert_into(bytes + first * per_sequence * dtype_size_bytes(source.dtype), source.dtype,
                  target, info.dtype, here * per_sequence);
     // A short batch is filled up with 32-bit fillers: token 0, or a label that is ignored.
@@ -123,6 +126,7 @@ Result<int64_t> BatchStaging::load(const HostTensor& inputs, const HostTensor& l
 
 Status BatchStaging::load_inputs(const HostTensor& inputs) {
   for (const BufferView& label : labels_) {
+    note_host_write(label.host_data(), label.size, "labels");
     std::memset(label.host_data(), 0xff, static_cast<size_t>(label.size));
   }
   return copy_in(inputs, input_, "inputs", true, 0, inputs_);
@@ -137,6 +141,7 @@ void BatchStaging::fill_views(PassInput& pass) const {
 double BatchStaging::sum_of_losses() const {
   double sum = 0;
   for (const BufferView& output : outputs_) {
+    note_host_read(output.host_data(), output.size, "losses");
     const float* rows = reinterpret_cast<const float*>(output.host_data());
     for (int64_t row = 0; row < shape_.rows(); ++row) sum += rows[row];
   }
@@ -146,6 +151,9 @@ double BatchStaging::sum_of_losses() const {
 std::vector<float> BatchStaging::outputs(int64_t sequences) const {
   int64_t per_sequence = shape_.sequence * output_.columns;
   std::vector<float> values(static_cast<size_t>(sequences * per_sequence));
+  for (const BufferView& output : outputs_) {
+    note_host_read(output.host_data(), output.size, "outputs");
+  }
   for (int64_t s = 0; s < sequences; ++s) {
     const std::byte* data = outputs_[s / shape_.sequences].host_data();
     int64_t first = (s % shape_.sequences) * per_sequence;

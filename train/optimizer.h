@@ -19,13 +19,12 @@ struct AdamWStep {
   int64_t step = 1;          ///< from 1, for bias correction
 };
 
-/// Applies one AdamW step (Loshchilov & Hutter, 2019) in place to `count` fp32 elements.
-/// Bits do not depend on the pool's thread count. Thread rule: disjoint ranges at once.
-void adamw_update(float* parameters, float* first_moment, float* second_moment,
-                  const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool);
+/// Applies one AdamW step in place to `count` fp32 elements. Returns how many were refused because
+/// they would not be finite, as update_piece. Thread rule: disjoint ranges at once.
+int64_t adamw_update(float* parameters, float* first_moment, float* second_moment,
+                     const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool);
 
-/// Sum of squares in pieces of 64 Ki elements, each summed in fp64 in index order, pieces added in
-/// order: the same bits for any number of threads.
+/// Sum of squares of fp32 elements, as that of gradient_sources.h.
 double sum_of_squares(const float* values, int64_t count, TaskPool& pool);
 
 /// Learning rate of iteration `iteration` (from 0): linear warm-up to `peak` over `warmup`

@@ -2,6 +2,8 @@
 
 #include "backends/cpu/cpu_op_families.h"
 #include "backends/cpu/cpu_tensor.h"
+#include "core/flush_denormals.h"
+#include "hal/adamw_element.h"
 
 namespace stagecoach {
 
@@ -98,15 +100,10 @@ Status cpu_adamw(const OpCall& call, TaskPool& pool) {
     for (int64_t first = task_first; first < task_end; first += kPiece) {
       int64_t count = std::min(kPiece, task_end - first);
       const float* gradients = read_floats(gradient, first, count, converted);
+      FlushDenormals flush;  // only from here on: denormal fp16 gradients count
       for (int64_t i = 0; i < count; ++i) {
-        int64_t at = first + i;
-        float scaled = gradients[i] * factors.gradient_scale;
-        float m = factors.beta1 * first_moment[at] + factors.one_minus_beta1 * scaled;
-        float v = factors.beta2 * second_moment[at] + factors.one_minus_beta2 * scaled * scaled;
-        first_moment[at] = m;
-        second_moment[at] = v;
-        float scale = std::sqrt(v) * factors.second_correction + factors.epsilon;
-        parameters[at] = parameters[at] * factors.keep - factors.step_size * m / scale;
+        update_adamw_element(factors, gradients[i], parameters[first + i], first_moment[first + i],
+                             second_moment[first + i]);
       }
     }
   });

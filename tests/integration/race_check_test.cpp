@@ -1,0 +1,198 @@
+// Training under the happens-before checker: the program as it is has no race, and where a wait is
+// left out the checker says so whether or not the weights came out wrong.
+#include <gtest/gtest.h>
+#include <map>
+
+#include "backends/cpu/cpu_backend.h"
+#include "testing/decorated_backend.h"
+#include "testing/faulty_backend.h"
+#include "testing/happens_before.h"
+#include "tests/fake_gpu/fake_gpu_machine.h"
+#include "tests/integration/training_fixture.h"
+
+namespace stagecoach::testing {
+namespace {
+
+/// What the checker saw of one run.
+struct CheckedRun {
+  Status status;
+  std::string weights_sha256;
+  int64_t races = 0;
+  int64_t accesses = 0;
+  std::string first;
+};
+
+CheckedRun finish(const Result<TinyResult>& result, const HappensBefore& checker) {
+  CheckedRun run;
+  run.status = result.status();
+  if (result.is_ok()) run.weights_sha256 = result->weights_sha256;
+  run.races = checker.race_count();
+  run.accesses = checker.access_count();
+  if (run.races > 0) run.first = format_race(checker.races()[0]);
+  return run;
+}
+
+/// Trains on CPU devices; `outer`, when given, sees every verb before the checker.
+CheckedRun train_checked(const TinyRun& run, std::shared_ptr<Interceptor> outer = nullptr) {
+  auto checker = std::make_shared<HappensBefore>();
+  std::unique_ptr<Backend> backend = make_race_checking_backend(make_cpu_backend(), checker);
+  if (outer) backend = std::make_unique<DecoratedBackend>(std::move(backend), std::move(outer));
+  BackendRegistry registry;
+  registry.add(std::move(backend));
+  return finish(train_tiny(run, registry), *checker);
+}
+
+TinyRun small_run(const std::string& schedule, const std::string& devices) {
+  TinyRun run;
+  run.devices = devices;
+  run.options.schedule = schedule;
+  run.iterations = 2;
+  return run;
+}
+
+void expect_clean(const CheckedRun& run, const std::string& what) {
+  EXPECT_TRUE(run.status.is_ok()) << what << ": " << run.status.to_string();
+  EXPECT_EQ(run.races, 0) << what << ": " << run.first;
+  EXPECT_GT(run.accesses, 1000) << what;
+}
+
+TEST(RaceCheck, EveryScheduleIsFreeOfRaces) {
+  for (std::string_view name : trained_schedules()) {
+    for (const char* devices : {"cpu:1", "cpu:2", "cpu:3"}) {
+      if (name == "single" && devices != std::string("cpu:1")) continue;
+      for (int rounds : {1, 2}) {
+        TinyRun run = small_run(std::string(name), devices);
+        run.options.rounds = rounds;
+        run.dtype = rounds == 1 ? DType::kF32 : DType::kBF16;
+        CheckedRun checked = train_checked(run);
+        // Schedules have minima of their own (interleaved: micro-batches by devices).
+        if (checked.status.code() == StatusCode::kInvalidArgument) continue;
+        expect_clean(checked, std::string(name) + " on " + devices);
+      }
+    }
+  }
+}
+
+TEST(RaceCheck, CheckingChangesNoBit) {
+  TinyRun run = small_run("roundpipe", "cpu:2");
+  EXPECT_EQ(train_checked(run).weights_sha256, train_tiny(run)->weights_sha256);
+}
+
+TEST(RaceCheck, GpuTemplateIsFreeOfRaces) {
+  for (const char* schedule : {"roundpipe", "1f1b", "zb-v"}) {
+    FakeGpuMachine machine;
+    auto checker = std::make_shared<HappensBefore>();
+    BackendRegistry registry;
+    registry.add(make_race_checking_backend(machine.make_backend(), checker));
+    Result<TinyResult> result = train_tiny(small_run(schedule, "fake_gpu:all"), registry);
+    expect_clean(finish(result, *checker), schedule);
+  }
+}
+
+/// Delays random verbs of streams, so that what is not ordered is more likely to go wrong.
+class Delays final : public Interceptor {
+ public:
+  explicit Delays(uint64_t seed) : seed_(seed) {}
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    uint32_t word = random_word({seed_, 0, 0, 0, 0}, count_.fetch_add(1));
+    if (word % 8 == 0) verdict.delay_ns = word / 8 % 200'000;
+    return verdict;
+  }
+  void after(const VerbCall& call, const Status& outcome) override {}
+
+ private:
+  uint64_t seed_;
+  std::atomic<uint64_t> count_ = 0;
+};
+
+TEST(RaceCheck, DelayedRunsAreFreeOfRacesAndGiveTheSameBits) {
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    TinyRun run = small_run(schedule, "cpu:3");
+    const std::string expected = train_checked(run).weights_sha256;
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      CheckedRun checked = train_checked(run, std::make_shared<Delays>(seed));
+      expect_clean(checked, schedule);
+      EXPECT_EQ(checked.weights_sha256, expected) << seed;
+    }
+  }
+}
+
+/// Leaves out one call of a verb, or all; the first is number 1. A question to an event that is
+/// left out is answered with yes.
+class Without final : public Interceptor {
+ public:
+  static constexpr int kAll = -1;
+  Without(std::string_view verb, int number) : verb_(verb), number_(number) {}
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    if (call.verb != verb_) return verdict;
+    int seen = ++count_;
+    if (number_ == kAll || seen == number_) verdict.kind = Verdict::Kind::kSkip;
+    return verdict;
+  }
+  void after(const VerbCall& call, const Status& outcome) override {}
+  int count() const { return count_; }
+
+ private:
+  std::string_view verb_;
+  int number_;
+  std::atomic<int> count_ = 0;
+};
+
+TEST(RaceCheck, AProgramWithoutItsWaitsIsFound) {
+  for (const char* schedule : {"roundpipe", "gpipe", "1f1b", "zb-h1"}) {
+    auto mutation = std::make_shared<Without>(verbs::kWait, Without::kAll);
+    CheckedRun checked = train_checked(small_run(schedule, "cpu:2"), mutation);
+    EXPECT_GT(mutation->count(), 0) << schedule;
+    EXPECT_GT(checked.races, 0) << schedule;
+    EXPECT_NE(checked.first, "");
+  }
+}
+
+// A wait that is implied by others may be left out, so not every mutation is a race; but whatever
+// changes the result must have been one.
+TEST(SlowRaceCheck, LeavingOutOneWaitIsFoundUnlessOthersImplyIt) {
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    TinyRun run = small_run(schedule, "cpu:2");
+    run.model.n_layer = 2;
+    run.iterations = 1;
+    auto counter = std::make_shared<Without>(verbs::kWait, 0);
+    CheckedRun whole = train_checked(run, counter);
+    expect_clean(whole, schedule);
+    int found = 0, tried = 0;
+    for (int number = 1; number <= counter->count(); ++number) {
+      auto mutation = std::make_shared<Without>(verbs::kWait, number);
+      CheckedRun mutated = train_checked(run, mutation);
+      // Waits for what is known to be done are not made, so runs differ in how many there are.
+      if (mutation->count() < number) break;
+      ++tried;
+      if (mutated.races > 0) ++found;
+      bool differs = !mutated.status.is_ok() || mutated.weights_sha256 != whole.weights_sha256;
+      EXPECT_TRUE(!differs || mutated.races > 0) << schedule << ", wait " << number;
+    }
+    std::printf("%s: %d of %d waits left out are races\n", schedule, found, tried);
+    EXPECT_GT(4 * found, tried) << schedule;
+  }
+}
+
+TEST(SlowRaceCheck, AHostThatDoesNotWaitIsFound) {
+  TinyRun run = small_run("roundpipe", "cpu:2");
+  run.model.n_layer = 2;
+  run.iterations = 1;
+  CheckedRun whole = train_checked(run);
+  int found = 0, differing = 0;
+  for (int number = 1; number <= 40; ++number) {
+    CheckedRun mutated = train_checked(run, std::make_shared<Without>(verbs::kQueryEvent, number));
+    if (mutated.races > 0) ++found;
+    bool differs = !mutated.status.is_ok() || mutated.weights_sha256 != whole.weights_sha256;
+    if (differs) ++differing;
+    EXPECT_TRUE(!differs || mutated.races > 0)
+        << "question " << number << mutated.status.to_string();
+  }
+  std::printf("%d of 40 questions left out are races, %d changed the result\n", found, differing);
+  EXPECT_GT(found, 0);
+}
+
+}  // namespace
+}  // namespace stagecoach::testing
