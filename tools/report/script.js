@@ -425,7 +425,13 @@ class Timeline {
 
   // Idle time is what a reader looks for: hatched, so that it does not read as background.
   drawIdle(g, row) {
-    const x0 = kLabelWidth, x1 = this.width;
+    let x0 = kLabelWidth, x1 = this.width;
+    if (row.isPredicted) {  // of one iteration: elsewhere nothing is known
+      const last = row.slices[row.slices.length - 1];
+      x0 = Math.max(x0, this.toX(row.slices[0][kStart]));
+      x1 = Math.min(x1, this.toX(last[kStart] + last[kDuration]));
+      if (x1 <= x0) return;
+    }
     g.fillStyle = color('idle');
     g.fillRect(x0, row.y, x1 - x0, row.height);
     g.save();
