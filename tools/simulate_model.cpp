@@ -122,6 +122,7 @@ Outcome describe(const ModelSimulation& simulation, const ModelPlan& plan, const
   json["bubble"] = step.report.bubble;
   json["step_s"] = span_s;
   json["predicted_step_s"] = prediction.makespan_ns / 1e9;
+  json["predicted_steady_step_s"] = prediction.step_ns / 1e9;
   json["tokens_per_s"] = tokens / span_s;
   json["bottleneck"] = prediction.bottleneck();
   json["lanes"] = lanes_of(slices, step, step.device_peak_bytes.size());
@@ -131,10 +132,11 @@ Outcome describe(const ModelSimulation& simulation, const ModelPlan& plan, const
   json["bytes_up"] = step.report.bytes_up;
   json["bytes_down"] = step.report.bytes_down;
   outcome.text += fmt::format(
-      "{}\none iteration on its own: {:.6g} ms by the executor in virtual time, predicted {:.6g} "
-      "ms; {:.6g} tokens/s; idle share {:.4f}, bound by {}\n{} up, {} down\n{}",
+      "{}\none iteration on its own, without updates: {:.6g} ms by the executor in virtual time, "
+      "predicted {:.6g} ms; {:.6g} tokens/s; idle share {:.4f}\n"
+      "a step among others, with updates: predicted {:.6g} ms, bound by {}\n{} up, {} down\n{}",
       stages_to_text(plan.plan.planned.slots.stages), 1e3 * span_s, prediction.makespan_ns / 1e6,
-      tokens / span_s, step.report.bubble, prediction.bottleneck(),
+      tokens / span_s, step.report.bubble, prediction.step_ns / 1e6, prediction.bottleneck(),
       format_bytes(step.report.bytes_up), format_bytes(step.report.bytes_down),
       memory_to_text(plan));
   return outcome;

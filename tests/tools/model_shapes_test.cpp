@@ -139,6 +139,8 @@ TEST(ModelShapes, OneIterationOf235BillionParametersRunsInLittleMemory) {
   double tokens = 16 * 2048 / json.find("step_s")->as_number();
   EXPECT_NEAR(json.find("tokens_per_s")->as_number(), tokens, 1e-6 * tokens);
   EXPECT_TRUE(json.find("closed_form")->is_null());
+  EXPECT_GT(json.find("predicted_steady_step_s")->as_number(), 0);
+  EXPECT_FALSE(json.find("bottleneck")->as_string().empty());
   EXPECT_GE(json.find("idle")->find("fill")->as_number(), 0);
   for (const char* lane :
        {"compute", "parameters_up", "activations_up", "activations_down", "gradients_down"}) {
