@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "scheduler/device_planner.h"
-#include "scheduler/even_stages.h"
 #include "scheduler/layer_time_file.h"
 #include "scheduler/network_profile.h"
+#include "scheduler/partition.h"
 #include "scheduler/plan_fit.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "scheduler/slot_run.h"
@@ -323,12 +323,18 @@ Result<SimulatedRun> run_pipeline(const LayerSimulation& simulation, const Input
     STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_plan(schedule, parameters));
     speeds = stage_speeds(plan, parameters.speeds);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(std::vector<int> firsts, cut_evenly(inputs.times.layers, speeds));
+  std::vector<double> costs;
+  for (const LayerProfile& layer : inputs.times.layers) {
+    costs.push_back(layer.forward_ns + layer.recompute_ns + layer.backward_ns);
+  }
+  if (count > std::ssize(costs)) {
+    return invalid_argument(fmt::format("{} layers cannot be cut into {} stages; use 1 to {}",
+                                        costs.size(), count, costs.size()));
+  }
+  parameters.layers = partition_evenly(costs, speeds);
   std::vector<Stage> stages;
-  for (int stage = 0; stage < count; ++stage) {
-    int end = stage + 1 < count ? firsts[stage + 1] : static_cast<int>(inputs.times.layers.size());
-    stages.push_back({ActionKind::kForward, firsts[stage], end - 1});
-    parameters.layers.emplace_back(firsts[stage], end - 1);
+  for (const auto& [first, last] : parameters.layers) {
+    stages.push_back({ActionKind::kForward, first, last});
   }
   parameters.stage_times = stage_times(inputs, stages);
   parameters.times = parameters.stage_times.front();

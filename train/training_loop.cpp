@@ -73,9 +73,8 @@ std::string plan_and_life(const TrainerReport& report) {
   ByteCount planned = 0, most = 0;
   for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
   for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
-  std::string text =
-      fmt::format("planned and measured: stage memory {} of at most {} in use on a device",
-                  format_bytes(planned), format_bytes(most));
+  std::string text = fmt::format("planned and measured: {} and {} of memory on the fullest device",
+                                 format_bytes(planned), format_bytes(most));
   if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
   return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
                             report.step_predicted_ns / 1e6, report.step_ns / 1e6);
