@@ -60,8 +60,8 @@ Budget make_budget(const BudgetRequest& request) {
   budget.staging = request.staging_bytes;
   budget.devices = request.devices;
   ByteCount read_masters = master_is_read ? budget.trainable_elements * read : 0;
-  budget.pinned_ = read_masters + budget.copies + budget.gradients + budget.landing_ring +
-                   budget.activations + budget.staging;
+  budget.pinned = read_masters + budget.copies + budget.gradients + budget.landing_ring +
+                  budget.activations + budget.staging;
   return budget;
 }
 
@@ -77,11 +77,11 @@ std::vector<std::string> budget_problems(const Budget& budget, const HostLimits&
         budget.state_bytes_per_element(), format_bytes(limits.free_bytes), limits.free_source,
         format_bytes(budget.host_bytes() - limits.free_bytes)));
   }
-  if (asks_lock_limit && limits.lockable_bytes && budget.pinned_bytes() > *limits.lockable_bytes) {
+  if (asks_lock_limit && limits.lockable_bytes && budget.pinned > *limits.lockable_bytes) {
     problems.push_back(
         fmt::format("pinned memory: {} are needed; ulimit -l allows {}. Raise it by 'ulimit -l "
                     "unlimited'",
-                    format_bytes(budget.pinned_bytes()), format_bytes(*limits.lockable_bytes)));
+                    format_bytes(budget.pinned), format_bytes(*limits.lockable_bytes)));
   }
   for (const DeviceBudget& device : budget.devices) {
     if (device.need_bytes <= device.free_bytes) continue;

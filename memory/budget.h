@@ -59,17 +59,15 @@ struct Budget {
   ByteCount masters = 0, copies = 0, moments = 0, gradients = 0;
   ByteCount landing_ring = 0;  ///< twice the largest block's gradient: sites, shards and rounds
   ByteCount activations = 0, staging = 0;
+  /// Of all these, what copy engines reach: high halves or copies, gradients, ring, activations and
+  /// staging.
+  ByteCount pinned = 0;
   int64_t trainable_elements = 0;
   std::vector<DeviceBudget> devices;
 
   ByteCount host_bytes() const;
-  /// Of those, what copy engines reach: high halves or copies, gradients, ring, activations and
-  /// staging.
-  ByteCount pinned_bytes() const { return pinned_; }
   /// State alone, without ring, activations and staging; 0 without trainable elements.
   double state_bytes_per_element() const;
-
-  ByteCount pinned_ = 0;
 };
 
 /// Adds everything up. Pure.

@@ -42,7 +42,7 @@ TEST(Budget, EverythingIsAddedUpOnce) {
   EXPECT_EQ(budget.landing_ring, 2 * 1000 * 2);  // of the largest block that has a gradient
   EXPECT_EQ(budget.host_bytes(), 1300 * 14 + 5000 * 2 + 4000 + 77);
   // High halves, frozen copies, gradients, ring, activations, staging.
-  EXPECT_EQ(budget.pinned_bytes(), 1300 * 2 + 5000 * 2 + 1300 * 2 + 4000 + 77);
+  EXPECT_EQ(budget.pinned, 1300 * 2 + 5000 * 2 + 1300 * 2 + 4000 + 77);
   EXPECT_EQ(budget.trainable_elements, 1300);
 }
 
