@@ -332,6 +332,7 @@ Json TrainingRun::summary() const {
   json["host_peak_bytes"] = host_peak_bytes();
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
+  if (options_.race_count) json["races"] = options_.race_count();
   json["wall_s"] = seconds_since(start_ns_);
   json["plan"] = plan_to_text(trainer_.plan());
   json["weights_sha256"] = trainer_.weights_sha256();
