@@ -19,7 +19,8 @@ run() {
   shift 2
   if "$build/stagecoach" train --model gpt2-medium --data "$TEXT" --devices "$devices" \
     --set model.init=random model.dtype=bf16 data.sequence=1024 train.batch=48 \
-    train.microbatches=24 train.iterations=12 optimizer.warmup=2 output.save_every=0 output.dir="$out/$name" "$@" \
+    train.microbatches=24 train.iterations=12 optimizer.warmup=2 \
+    output.save_every=0 output.dir="$out/$name" "$@" \
     >"$out/$name.log" 2>&1; then
     echo "ran $name on $devices ($((SECONDS - start)) s)" | tee -a "$out/summary.txt"
   else
