@@ -237,6 +237,12 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
   bool shares = !rated.uplinks.empty() || rated.host_memory_bytes_per_s > 0;
   add_note(rated, fmt::format("host work touches {:.3g} GB/s{}", rated.host_bytes_per_s / 1e9,
                               shares ? "" : "; links do not share an uplink or the host's memory"));
+  if (rated.latency_ns > 0) {
+    add_note(rated,
+             fmt::format("the latency of copies, {:.3g} us, counts twice where a micro-batch "
+                         "changes devices and nowhere else",
+                         rated.latency_ns / 1e3));
+  }
   return rated;
 }
 
