@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include <numeric>
 #include <vector>
 
 #include "core/check.h"
@@ -47,6 +48,16 @@ double gradient_sum_of_squares(HostState& state, int block, TaskPool& pool) {
   BlockMemory memory = state.memory(block);
   return sum_of_squares({memory.gradient_dtype, memory.gradients}, state.element_count(block),
                         pool);
+}
+
+double gradient_sum_of_squares(HostState& state, TaskPool& pool) {
+  // Few blocks have work for all threads, since a piece is added up by one.
+  std::vector<double> sums(static_cast<size_t>(state.block_count()));
+  pool.parallel_for(state.block_count(), [&](int64_t block) {
+    sums[static_cast<size_t>(block)] =
+        gradient_sum_of_squares(state, static_cast<int>(block), pool);
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 int64_t update_parameters(HostState& state, int block, int64_t offset, int64_t count,

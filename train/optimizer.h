@@ -13,6 +13,8 @@ namespace stagecoach {
 /// up in their order, or its fp32 sum. Finite exactly when all gradients are. Zero when frozen.
 /// Thread rule: different blocks at once.
 double gradient_sum_of_squares(HostState& state, int block, TaskPool& pool);
+/// The sums of all blocks, added up in their order.
+double gradient_sum_of_squares(HostState& state, TaskPool& pool);
 
 /// Updates elements [offset, offset + count) of a trained `block` in place, in one pass over
 /// gradients, moments, parameters and what devices read of them. Returns how many elements were

@@ -391,9 +391,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
     update_cost.bytes_touched += update_bytes(*impl.state, block, UpdateRule::kAdamW);
   }
   STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("norm", norm_cost, [&](TaskPool& pool) {
-    for (int block = 0; block < impl.state->block_count(); ++block) {
-      sum += gradient_sum_of_squares(*impl.state, block, pool);
-    }
+    sum = gradient_sum_of_squares(*impl.state, pool);
     return Status::ok();
   }));
   StepUpdate update;
