@@ -1,9 +1,13 @@
 #include "memory/host_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 
+#include "core/flush_denormals.h"
 #include "hal/host_access.h"
+#include "memory/split_master.h"
 
 namespace stagecoach {
 
@@ -12,25 +16,65 @@ namespace {
 /// Fixed tiles, so that the work is cut the same way for any number of threads.
 constexpr int64_t kTileElements = 64 * 1024;
 
-template <typename Function>
-void for_each_tile(int64_t count, TaskPool& pool, Function function) {
-  int64_t tiles = (count + kTileElements - 1) / kTileElements;
-  pool.parallel_for(tiles, [&](int64_t tile) {
-    int64_t begin = tile * kTileElements;
-    function(begin, std::min(count, begin + kTileElements));
-  });
+/// What is kept of a block, in bytes.
+struct BlockPieces {
+  ByteCount copy = 0;       ///< what devices read
+  ByteCount master = 0;     ///< fp32, where devices do not read that
+  ByteCount remainder = 0;  ///< of a split master
+  ByteCount moment = 0;     ///< each of two
+  ByteCount sum = 0;        ///< of several rounds
+  ByteCount slot = 0;       ///< where a gradient lands
+  int state_slots = 0;      ///< beside the others
+  int landing_slots = 0;    ///< apart
+
+  ByteCount state() const {
+    return Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
+           2 * Arena::padded(moment) + Arena::padded(sum) + state_slots * Arena::padded(slot);
+  }
+};
+
+BlockPieces pieces_of(const BlockLayout& layout, const HostStateOptions& options) {
+  constexpr ByteCount kFloat = sizeof(float);
+  int64_t count = layout.element_count;
+  BlockPieces pieces;
+  pieces.copy = count * dtype_size_bytes(options.compute_dtype);
+  if (layout.is_frozen) return pieces;
+  if (options.compute_dtype == DType::kF16) pieces.master = count * kFloat;
+  if (options.compute_dtype == DType::kBF16) pieces.remainder = count * ByteCount{sizeof(int16_t)};
+  STAGECOACH_CHECK(layout.site_count >= 1);
+  pieces.moment = count * kFloat;
+  pieces.slot = pieces.copy;
+  if (options.rounds > 1) pieces.sum = count * kFloat;
+  pieces.state_slots = options.rounds > 1 ? 0 : 1;
+  pieces.landing_slots = layout.site_count * options.slots_per_site - pieces.state_slots;
+  return pieces;
 }
 
-template <typename Storage>
-void round_into(const float* source, Storage* target, int64_t count, TaskPool& pool) {
-  for_each_tile(count, pool, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) target[i] = from_float<Storage>(source[i]);
-  });
+template <typename T>
+T* data_at(const BufferView& view, int64_t offset = 0) {
+  return view.is_none() ? nullptr : reinterpret_cast<T*>(view.host_data()) + offset;
+}
+
+/// The part of `view` that holds `count` elements of `T` from `offset` on is about to be read.
+template <typename T>
+const T* reading(const BufferView& view, int64_t offset, size_t count, const Label& label) {
+  const T* data = data_at<const T>(view, offset);
+  note_host_read(data, static_cast<ByteCount>(count * sizeof(T)), label);
+  return data;
+}
+
+template <typename T>
+T* writing(const BufferView& view, int64_t offset, size_t count, const Label& label) {
+  T* data = data_at<T>(view, offset);
+  note_host_write(data, static_cast<ByteCount>(count * sizeof(T)), label);
+  return data;
 }
 
 template <typename Storage>
 void add_into(const Storage* source, float* sum, int64_t count, bool overwrite, TaskPool& pool) {
-  for_each_tile(count, pool, [=](int64_t begin, int64_t end) {
+  pool.parallel_for((count + kTileElements - 1) / kTileElements, [=](int64_t tile) {
+    FlushDenormals flush;
+    int64_t begin = tile * kTileElements, end = std::min(count, begin + kTileElements);
     if (overwrite) {
       for (int64_t i = begin; i < end; ++i) sum[i] = to_float(source[i]);
     } else {
@@ -41,123 +85,210 @@ void add_into(const Storage* source, float* sum, int64_t count, bool overwrite, 
 
 void add_slot(const BufferView& slot, DType dtype, float* sum, int64_t count, bool overwrite,
               TaskPool& pool) {
-  const std::byte* data = slot.host_data();
   switch (dtype) {
     case DType::kBF16:
-      return add_into(reinterpret_cast<const BFloat16*>(data), sum, count, overwrite, pool);
+      return add_into(data_at<const BFloat16>(slot), sum, count, overwrite, pool);
     case DType::kF16:
-      return add_into(reinterpret_cast<const Float16*>(data), sum, count, overwrite, pool);
+      return add_into(data_at<const Float16>(slot), sum, count, overwrite, pool);
     default:
-      return add_into(reinterpret_cast<const float*>(data), sum, count, overwrite, pool);
+      return add_into(data_at<const float>(slot), sum, count, overwrite, pool);
   }
 }
 
 }  // namespace
 
+HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
+                                const HostStateOptions& options) {
+  HostStateBytes bytes;
+  for (const BlockLayout& layout : blocks) {
+    BlockPieces pieces = pieces_of(layout, options);
+    (layout.is_frozen ? bytes.frozen : bytes.trained) += pieces.state();
+    bytes.landing += pieces.landing_slots * Arena::padded(pieces.slot);
+  }
+  return bytes;
+}
+
 Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
                                                      std::vector<BlockLayout> layouts,
-                                                     DType compute_dtype, int slots_per_site) {
+                                                     const HostStateOptions& options) {
+  STAGECOACH_CHECK(options.rounds > 1 || options.slots_per_site == 1);
   std::unique_ptr<HostState> state(new HostState);
   state->pinning_device_ = &pinning_device;
-  state->compute_dtype_ = compute_dtype;
-  state->slots_per_site_ = slots_per_site;
-  bool separate_copy = compute_dtype != DType::kF32;
-  ByteCount state_bytes = 0, slot_bytes = 0;
-  for (const BlockLayout& layout : layouts) {
-    ByteCount master = Arena::padded(layout.element_count * 4);
-    ByteCount copy = Arena::padded(layout.element_count * dtype_size_bytes(compute_dtype));
-    state_bytes += 3 * master + (separate_copy ? copy : 0);
-    slot_bytes += copy * layout.site_count * state->slots_per_site_;
+  state->options_ = options;
+  state->accumulates_ = options.rounds > 1;
+  state->bytes_ = host_state_bytes(layouts, options);
+  STAGECOACH_ASSIGN_OR_RETURN(
+      state->state_, Arena::create_pinned(pinning_device, state->bytes_.state(), "training state"));
+  if (state->bytes_.landing > 0) {
+    STAGECOACH_ASSIGN_OR_RETURN(
+        state->landing_,
+        Arena::create_pinned(pinning_device, state->bytes_.landing, "gradient slots"));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(state->state_,
-                              Arena::create_pinned(pinning_device, state_bytes, "training state"));
-  STAGECOACH_ASSIGN_OR_RETURN(state->slots_,
-                              Arena::create_pinned(pinning_device, slot_bytes, "gradient slots"));
-  state->total_bytes_ = state_bytes + slot_bytes;
-  for (BlockLayout& layout : layouts) {
-    Block block;
-    ByteCount master = layout.element_count * 4;
-    ByteCount copy = layout.element_count * dtype_size_bytes(compute_dtype);
-    block.parameters = state->state_->take(master);
-    block.first_moment = state->state_->take(master);
-    block.second_moment = state->state_->take(master);
-    block.compute_copy = separate_copy ? state->state_->take(copy) : block.parameters;
-    for (int slot = 0; slot < layout.site_count * state->slots_per_site_; ++slot) {
-      block.slots.push_back(state->slots_->take(copy));
-    }
-    // Simulated devices pin address space alone.
-    bool is_memory = pinning_device.virtual_time() == nullptr;
-    for (BufferView* zeroed : {&block.parameters, &block.first_moment, &block.second_moment}) {
-      if (is_memory) std::memset(zeroed->host_data(), 0, static_cast<size_t>(master));
-    }
-    block.gradients = block.slots[0];
-    block.slot_is_sum = !separate_copy && block.slots.size() == 1;
-    block.layout = std::move(layout);
-    state->blocks_.push_back(std::move(block));
-  }
-  STAGECOACH_RETURN_IF_ERROR(
-      state->allocate_sums([](const Block& block) { return !block.slot_is_sum; }, state->sums_));
+  for (BlockLayout& layout : layouts) state->carve(std::move(layout));
   return state;
 }
 
-Status HostState::allocate_sums(bool (*wanted)(const Block&), std::optional<Arena>& arena) {
-  ByteCount bytes = 0;
-  for (const Block& block : blocks_) {
-    if (wanted(block)) bytes += Arena::padded(block.layout.element_count * 4);
+void HostState::carve(BlockLayout layout) {
+  BlockPieces pieces = pieces_of(layout, options_);
+  // Simulated devices pin address space alone.
+  bool is_memory = pinning_device_->virtual_time() == nullptr;
+  auto take = [&](ByteCount size) {
+    if (size == 0) return BufferView{};
+    BufferView view = state_->take(size);
+    if (is_memory) std::memset(view.host_data(), 0, static_cast<size_t>(size));
+    return view;
+  };
+  Block block;
+  block.compute_copy = take(pieces.copy);
+  block.master = take(pieces.master);
+  if (options_.compute_dtype == DType::kF32) block.master = block.compute_copy;
+  block.remainder = take(pieces.remainder);
+  block.first_moment = take(pieces.moment);
+  block.second_moment = take(pieces.moment);
+  block.sum = take(pieces.sum);
+  for (int slot = 0; slot < pieces.state_slots; ++slot) block.slots.push_back(take(pieces.slot));
+  for (int slot = 0; slot < pieces.landing_slots; ++slot) {
+    block.slots.push_back(landing_->take(pieces.slot));
   }
-  if (bytes == 0) return Status::ok();
-  STAGECOACH_ASSIGN_OR_RETURN(arena,
-                              Arena::create_pinned(*pinning_device_, bytes, "gradient sums"));
-  total_bytes_ += bytes;
-  for (Block& block : blocks_) {
-    if (!wanted(block)) continue;
-    BufferView sum = arena->take(block.layout.element_count * 4);
-    if (block.sum_started) {
-      std::memcpy(sum.host_data(), block.gradients.host_data(), static_cast<size_t>(sum.size));
-    }
-    block.gradients = sum;
-    block.slot_is_sum = false;
+  block.layout = std::move(layout);
+  blocks_.push_back(std::move(block));
+}
+
+void HostState::read_parameters(int index, int64_t offset, std::span<float> out) const {
+  const Block& block = blocks_[index];
+  const Label label(block.layout.name);
+  auto count = static_cast<int64_t>(out.size());
+  STAGECOACH_CHECK(offset >= 0 && offset + count <= block.layout.element_count);
+  if (!block.master.is_none()) {
+    std::memcpy(out.data(), reading<float>(block.master, offset, out.size(), label),
+                out.size_bytes());
+  } else if (!block.remainder.is_none()) {
+    const BFloat16* high = reading<BFloat16>(block.compute_copy, offset, out.size(), label);
+    join_floats(high, data_at<int16_t>(block.remainder, offset), out.data(), count);
+  } else if (options_.compute_dtype == DType::kBF16) {
+    const BFloat16* copy = reading<BFloat16>(block.compute_copy, offset, out.size(), label);
+    std::transform(copy, copy + count, out.data(), [](BFloat16 value) { return to_float(value); });
+  } else {
+    const Float16* copy = reading<Float16>(block.compute_copy, offset, out.size(), label);
+    std::transform(copy, copy + count, out.data(), [](Float16 value) { return to_float(value); });
+  }
+}
+
+Status HostState::write_parameters(int index, int64_t offset, std::span<const float> values) {
+  const Block& block = blocks_[index];
+  const Label label(block.layout.name);
+  auto count = static_cast<int64_t>(values.size());
+  STAGECOACH_CHECK(offset >= 0 && offset + count <= block.layout.element_count);
+  auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad != values.end()) {
+    return invalid_argument(fmt::format("block '{}': parameter {} would be {}", block.layout.name,
+                                        offset + (bad - values.begin()), *bad));
+  }
+  if (!block.master.is_none()) {
+    std::memcpy(writing<float>(block.master, offset, values.size(), label), values.data(),
+                values.size_bytes());
+  }
+  if (!block.remainder.is_none()) {
+    BFloat16* high = writing<BFloat16>(block.compute_copy, offset, values.size(), label);
+    split_floats(values.data(), high, data_at<int16_t>(block.remainder, offset), count);
+  } else if (options_.compute_dtype == DType::kBF16) {
+    std::transform(values.begin(), values.end(),
+                   writing<BFloat16>(block.compute_copy, offset, values.size(), label),
+                   from_float<BFloat16>);
+  } else if (options_.compute_dtype == DType::kF16) {
+    std::transform(values.begin(), values.end(),
+                   writing<Float16>(block.compute_copy, offset, values.size(), label),
+                   from_float<Float16>);
   }
   return Status::ok();
 }
 
-Status HostState::keep_gradients() {
-  return allocate_sums([](const Block& block) { return block.slot_is_sum; }, kept_sums_);
+const BufferView& HostState::moment_view(Moment moment, int block) const {
+  STAGECOACH_CHECK(!is_frozen(block));
+  return moment == Moment::kFirst ? blocks_[block].first_moment : blocks_[block].second_moment;
 }
 
-void HostState::publish(int index, TaskPool& pool) {
-  Block& block = blocks_[index];
-  if (compute_dtype_ == DType::kF32) return;  // they are the same memory
-  std::byte* target = block.compute_copy.host_data();
-  int64_t count = block.layout.element_count;
-  note_host_read(parameters(index), block.parameters.size, block.layout.name);
-  note_host_write(target, block.compute_copy.size, block.layout.name);
-  if (compute_dtype_ == DType::kBF16) {
-    round_into(parameters(index), reinterpret_cast<BFloat16*>(target), count, pool);
-  } else if (compute_dtype_ == DType::kF16) {
-    round_into(parameters(index), reinterpret_cast<Float16*>(target), count, pool);
+void HostState::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
+  const BufferView& view = moment_view(moment, block);
+  STAGECOACH_CHECK(offset >= 0 &&
+                   offset + static_cast<int64_t>(out.size()) <= element_count(block));
+  std::memcpy(out.data(), data_at<float>(view, offset), out.size_bytes());
+}
+
+void HostState::write_moment(Moment moment, int block, int64_t offset,
+                             std::span<const float> values) {
+  const BufferView& view = moment_view(moment, block);
+  STAGECOACH_CHECK(offset >= 0 &&
+                   offset + static_cast<int64_t>(values.size()) <= element_count(block));
+  std::memcpy(data_at<float>(view, offset), values.data(), values.size_bytes());
+}
+
+BlockMemory HostState::memory(int index) {
+  const Block& block = blocks_[index];
+  STAGECOACH_CHECK(!block.layout.is_frozen);
+  BlockMemory memory;
+  memory.parameters = data_at<float>(block.master);
+  if (options_.compute_dtype == DType::kBF16) memory.high = data_at<BFloat16>(block.compute_copy);
+  memory.remainder = data_at<int16_t>(block.remainder);
+  if (options_.compute_dtype == DType::kF16) memory.rounded = data_at<Float16>(block.compute_copy);
+  memory.first_moment = data_at<float>(block.first_moment);
+  memory.second_moment = data_at<float>(block.second_moment);
+  if (accumulates_) {
+    memory.gradients = {data_at<const float>(block.sum)};
+    return memory;
   }
+  memory.gradient_dtype = gradient_dtype();
+  for (int site = 0; site < block.layout.site_count; ++site) {
+    memory.gradients.push_back(gradient_slot(index, site, 0).host_data());
+  }
+  return memory;
 }
 
 BufferView HostState::gradient_slot(int block, int site, int round) const {
-  return blocks_[block].slots[site * slots_per_site_ + round % slots_per_site_];
+  return blocks_[block].slots[site * options_.slots_per_site + round % options_.slots_per_site];
 }
 
-void HostState::accumulate_round(int index, int round, TaskPool& pool) {
-  Block& block = blocks_[index];
+void HostState::add_slots(Block& block, int round, TaskPool& pool) {
+  auto index = static_cast<int>(&block - blocks_.data());
   for (int site = 0; site < block.layout.site_count; ++site) {
-    bool overwrite = !block.sum_started;
-    block.sum_started = true;
-    if (block.slot_is_sum) continue;
     BufferView slot = gradient_slot(index, site, round);
-    note_host_read(slot.host_data(), slot.size, block.layout.name);
-    note_host_write(gradients(index), block.gradients.size, block.layout.name);
-    add_slot(slot, compute_dtype_, gradients(index), block.layout.element_count, overwrite, pool);
+    const Label label(block.layout.name);
+    note_host_read(slot.host_data(), slot.size, label);
+    note_host_write(block.sum.host_data(), block.sum.size, label);
+    add_slot(slot, gradient_dtype(), data_at<float>(block.sum), block.layout.element_count,
+             !block.sum_started, pool);
+    block.sum_started = true;
   }
+}
+
+void HostState::accumulate_round(int block, int round, TaskPool& pool) {
+  if (accumulates_) add_slots(blocks_[block], round, pool);
 }
 
 void HostState::clear_gradients() {
   for (Block& block : blocks_) block.sum_started = false;
+}
+
+Status HostState::keep_gradients(TaskPool& pool) {
+  if (accumulates_) return Status::ok();
+  ByteCount sums = 0, slots = 0;
+  for (const Block& block : blocks_) {
+    if (block.layout.is_frozen) continue;
+    sums += Arena::padded(block.layout.element_count * ByteCount{sizeof(float)});
+    slots += Arena::padded(block.slots.front().size);
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(kept_sums_,
+                              Arena::create_pinned(*pinning_device_, sums, "gradient sums"));
+  // The gradient of the state is the sum from now on.
+  bytes_.trained += sums - slots;
+  bytes_.landing += slots;
+  accumulates_ = true;
+  for (Block& block : blocks_) {
+    if (block.layout.is_frozen) continue;
+    block.sum = kept_sums_->take(block.layout.element_count * ByteCount{sizeof(float)});
+    add_slots(block, 0, pool);
+  }
+  return Status::ok();
 }
 
 }  // namespace stagecoach

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,73 +19,122 @@ struct BlockLayout {
   std::string name;
   int64_t element_count = 0;
   int site_count = 1;
+  bool is_frozen = false;  ///< not trained: only what devices read is kept
 };
 
-/// All training state, in host memory: per block the fp32 optimizer copy with two moments, the
-/// compute copy that devices upload (the same memory when computing in fp32), the fp32 gradient
-/// sum, and pinned slots in which gradients of (site, round) land. Thread rule: different blocks
-/// from different threads; the caller orders accesses to one block.
+/// What all blocks of a host state share.
+struct HostStateOptions {
+  DType compute_dtype = DType::kF32;  ///< fp32, bf16 or fp16
+  int rounds = 1;                     ///< whose gradients one update adds up
+  int slots_per_site =
+      1;  ///< rounds whose gradients may wait to be added at once; 1 with one round
+};
+
+/// Bytes of a host state, alignment included.
+struct HostStateBytes {
+  ByteCount trained = 0;  ///< weights, moments and one gradient, of blocks that are trained
+  ByteCount frozen = 0;   ///< weights of the others
+  /// Where gradients land that lie in no block's own: those of further sites and, where several
+  /// rounds are added up, of all.
+  ByteCount landing = 0;
+
+  ByteCount state() const { return trained + frozen; }
+  ByteCount total() const { return state() + landing; }
+};
+
+/// What `HostState::create` allocates, no more and no less. A pure function.
+HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
+                                const HostStateOptions& options);
+
+/// Memory of a trained block, for its update. Whole block each; does not own.
+struct BlockMemory {
+  float* parameters = nullptr;     ///< fp32 and fp16 training: the fp32 master
+  BFloat16* high = nullptr;        ///< bf16 training: the master's halves (split_master.h)
+  int16_t* remainder = nullptr;    ///< likewise
+  Float16* rounded = nullptr;      ///< fp16 training: what devices read, kept beside the master
+  float* first_moment = nullptr;   ///< fp32
+  float* second_moment = nullptr;  ///< fp32
+  DType gradient_dtype = DType::kF32;
+  /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
+  std::vector<const void*> gradients;
+};
+
+/// Which of AdamW's two means: of gradients, or of their squares.
+enum class Moment : uint8_t { kFirst, kSecond };
+
+/// All training state, in host memory, a block's arrays side by side:
+///
+///   bf16   high halves, which devices read, remainders, moments, gradient: 2 + 2 + 8 + 2 bytes
+///   fp32   master, which devices read, moments, gradient:                      4 + 8 + 4 bytes
+///   fp16   master, a rounded copy for devices, moments, gradient:          4 + 2 + 8 + 2 bytes
+///
+/// One round: the gradient is the slot where the first site's lands. Several: it is the fp32 sum,
+/// and all slots are extra, as those of further sites always are.
+/// Thread rule: different blocks from different threads; the caller orders accesses to one block.
 class HostState {
  public:
-  /// Pinned memory comes from `pinning_device`. `slots_per_site`: rounds whose gradients may wait
-  /// in landing slots at once.
+  /// Pinned memory comes from `pinning_device`. Everything is zero.
   static Result<std::unique_ptr<HostState>> create(Device& pinning_device,
                                                    std::vector<BlockLayout> blocks,
-                                                   DType compute_dtype, int slots_per_site);
+                                                   const HostStateOptions& options);
 
   int block_count() const { return static_cast<int>(blocks_.size()); }
   int64_t element_count(int block) const { return blocks_[block].layout.element_count; }
-  float* parameters(int block) { return float_data(blocks_[block].parameters); }
-  float* first_moment(int block) { return float_data(blocks_[block].first_moment); }
-  float* second_moment(int block) { return float_data(blocks_[block].second_moment); }
-  /// Sum over sites, rounds and calls since `clear_gradients`; valid once all have been added.
-  float* gradients(int block) { return float_data(blocks_[block].gradients); }
+  bool is_frozen(int block) const { return blocks_[block].layout.is_frozen; }
+
+  /// Copies fp32 parameters from element `offset` of `block` on.
+  void read_parameters(int block, int64_t offset, std::span<float> out) const;
+  /// Sets them and what devices read of them. Invalid argument when one is not finite; nothing is
+  /// written then.
+  Status write_parameters(int block, int64_t offset, std::span<const float> values);
+  /// Moments of a trained block, likewise.
+  void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
+  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
 
   /// What a device uploads for `block`, in the compute dtype.
   BufferView compute_copy(int block) const { return blocks_[block].compute_copy; }
-  /// Rounds the optimizer copy of `block` into its compute copy; nothing to do in fp32.
-  void publish(int block, TaskPool& pool);
+  /// For the update of a trained block once all its gradients have landed and been added.
+  BlockMemory memory(int block);
 
   /// Dtype in which gradients come home: the compute dtype.
-  DType gradient_dtype() const { return compute_dtype_; }
-  int slots_per_site() const { return slots_per_site_; }
+  DType gradient_dtype() const { return options_.compute_dtype; }
+  int slots_per_site() const { return options_.slots_per_site; }
   /// Where the gradient of (block, site) of `round` lands.
   BufferView gradient_slot(int block, int site, int round) const;
-  /// Adds all sites of `round`, in site order, into the fp32 sum; the first addition since
-  /// `clear_gradients` overwrites it.
+  /// Whether gradients are added up in fp32; if not, `accumulate_round` has nothing to do and the
+  /// update reads the slots.
+  bool accumulates() const { return accumulates_; }
+  /// Adds all sites of `round`, in site order, to the fp32 sum; the first addition since
+  /// `clear_gradients` overwrites it. Denormals count as zero.
   void accumulate_round(int block, int round, TaskPool& pool);
   /// The next `accumulate_round` of every block starts a new sum.
   void clear_gradients();
-  /// To be called before a second pass adds to the sums of a first one.
-  Status keep_gradients();
+  /// To be called before a second pass adds to the gradients of a first one: from now on they are
+  /// added up, in memory that this takes where there is one round. Errors: those of allocation.
+  Status keep_gradients(TaskPool& pool);
 
-  /// Host bytes of parameters, moments, gradients and compute copies.
-  ByteCount total_bytes() const { return total_bytes_; }
+  const HostStateBytes& bytes() const { return bytes_; }
 
  private:
   struct Block {
     BlockLayout layout;
-    BufferView parameters, first_moment, second_moment, gradients, compute_copy;
+    BufferView compute_copy, master, remainder, first_moment, second_moment, sum;
     std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
-    /// The one fp32 landing slot is the whole gradient, so it serves as the sum.
-    bool slot_is_sum = false;
   };
   HostState() = default;
-  static float* float_data(const BufferView& view) {
-    return reinterpret_cast<float*>(view.host_data());
-  }
-  Status allocate_sums(bool (*wanted)(const Block&), std::optional<Arena>& arena);
+  const BufferView& moment_view(Moment moment, int block) const;
+  void carve(BlockLayout layout);
+  void add_slots(Block& block, int round, TaskPool& pool);
 
   Device* pinning_device_ = nullptr;
-  DType compute_dtype_ = DType::kF32;
-  int slots_per_site_ = 1;
-  ByteCount total_bytes_ = 0;
+  HostStateOptions options_;
+  HostStateBytes bytes_;
+  bool accumulates_ = false;
   std::vector<Block> blocks_;
-  std::optional<Arena> state_;  ///< parameters, moments, compute copies
-  std::optional<Arena> slots_;
-  std::optional<Arena> sums_;       ///< of blocks with several sites, rounds or 16-bit slots
-  std::optional<Arena> kept_sums_;  ///< of the others, once two passes have to be added up
+  std::optional<Arena> state_;
+  std::optional<Arena> landing_;
+  std::optional<Arena> kept_sums_;  ///< of one round, once two passes have to be added up
 };
 
 }  // namespace stagecoach

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "core/float_pieces.h"
 #include "core/log.h"
 #include "model/safetensors.h"
 
@@ -49,15 +50,14 @@ class WeightLoader {
   WeightLoader(const SafetensorsFile& file, const Network& network)
       : file_(file), network_(network) {}
 
-  Status load(std::span<float* const> block_data) {
+  Status load(const ParameterSink& sink) {
     STAGECOACH_RETURN_IF_ERROR(match());
     STAGECOACH_RETURN_IF_ERROR(check_tied_head());
     STAGECOACH_RETURN_IF_ERROR(check_parameters());
     STAGECOACH_RETURN_IF_ERROR(check_leftovers());
     for (size_t b = 0; b < network_.blocks.size(); ++b) {
       for (const ParameterInfo& parameter : network_.blocks[b].parameters) {
-        STAGECOACH_RETURN_IF_ERROR(
-            file_.read_f32(*found_.at(parameter.name), block_data[b] + parameter.offset));
+        STAGECOACH_RETURN_IF_ERROR(load_parameter(static_cast<int>(b), parameter, sink));
       }
     }
     return Status::ok();
@@ -66,6 +66,15 @@ class WeightLoader {
   bool is_prefixed() const { return is_prefixed_; }
 
  private:
+  Status load_parameter(int block, const ParameterInfo& parameter, const ParameterSink& sink) {
+    const SafetensorInfo& tensor = *found_.at(parameter.name);
+    return for_each_float_piece(parameter.shape.element_count(),
+                                [&](int64_t first, std::span<float> piece) -> Status {
+                                  STAGECOACH_RETURN_IF_ERROR(file_.read_f32(tensor, first, piece));
+                                  return sink(block, parameter.offset + first, piece);
+                                });
+  }
+
   Status refuse(std::string_view what) const {
     return invalid_argument(fmt::format("'{}': {}", file_.path(), what));
   }
@@ -151,20 +160,13 @@ class WeightLoader {
   bool is_prefixed_ = false;
 };
 
-Status check_block_count(const Network& network, size_t given) {
-  if (given == network.blocks.size()) return Status::ok();
-  return invalid_argument(
-      fmt::format("memory of {} blocks given, the network has {}", given, network.blocks.size()));
-}
-
 }  // namespace
 
-Status load_weights(const std::string& folder, const Network& network,
-                    std::span<float* const> block_data, WeightNaming* naming) {
-  STAGECOACH_RETURN_IF_ERROR(check_block_count(network, block_data.size()));
+Status load_weights(const std::string& folder, const Network& network, const ParameterSink& sink,
+                    WeightNaming* naming) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(weights_path(folder)));
   WeightLoader loader(file, network);
-  STAGECOACH_RETURN_IF_ERROR(loader.load(block_data));
+  STAGECOACH_RETURN_IF_ERROR(loader.load(sink));
   if (naming != nullptr) {
     *naming = loader.is_prefixed() ? WeightNaming::kPrefixed : WeightNaming::kBare;
   }
@@ -172,8 +174,7 @@ Status load_weights(const std::string& folder, const Network& network,
 }
 
 Status save_weights(const std::string& folder, const Network& network,
-                    std::span<const float* const> block_data, WeightNaming naming) {
-  STAGECOACH_RETURN_IF_ERROR(check_block_count(network, block_data.size()));
+                    const ParameterSource& source, WeightNaming naming) {
   std::vector<SafetensorsTensor> tensors;
   for (size_t b = 0; b < network.blocks.size(); ++b) {
     for (const ParameterInfo& parameter : network.blocks[b].parameters) {
@@ -183,7 +184,10 @@ Status save_weights(const std::string& folder, const Network& network,
         tensor.name.erase(0, kPrefix.size());
       }
       tensor.shape = shape_of(parameter);
-      tensor.data = block_data[b] + parameter.offset;
+      tensor.read_f32 = [&source, block = static_cast<int>(b), offset = parameter.offset](
+                            int64_t first, std::span<float> out) {
+        source(block, offset + first, out);
+      };
       tensors.push_back(std::move(tensor));
     }
   }

@@ -11,7 +11,9 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/check.h"
 #include "core/dtype.h"
+#include "core/float_pieces.h"
 #include "core/json.h"
 
 namespace stagecoach {
@@ -71,12 +73,22 @@ Result<std::string> make_header(const std::vector<SafetensorsTensor>& tensors) {
   return out + text;
 }
 
+Status write_tensor(const SafetensorsTensor& tensor, FileWriter& writer) {
+  if (!tensor.read_f32) return writer.write(tensor.data, size_bytes(tensor));
+  STAGECOACH_CHECK(tensor.type == SafetensorsType::kF32);
+  int64_t count = size_bytes(tensor) / ByteCount{sizeof(float)};
+  return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) {
+    tensor.read_f32(first, piece);
+    return writer.write(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+  });
+}
+
 Status write_all(const std::string& path, const std::vector<SafetensorsTensor>& tensors) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string header, make_header(tensors));
   STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(path));
   STAGECOACH_RETURN_IF_ERROR(writer.write(header.data(), static_cast<ByteCount>(header.size())));
   for (const SafetensorsTensor& tensor : tensors) {
-    STAGECOACH_RETURN_IF_ERROR(writer.write(tensor.data, size_bytes(tensor)));
+    STAGECOACH_RETURN_IF_ERROR(write_tensor(tensor, writer));
   }
   return writer.finish();
 }
@@ -102,9 +114,13 @@ std::span<const std::byte> SafetensorsFile::bytes(const SafetensorInfo& tensor) 
   return {file_.data() + tensor.offset, static_cast<size_t>(tensor.size)};
 }
 
-Status SafetensorsFile::read_f32(const SafetensorInfo& tensor, float* out) const {
-  const std::byte* from = bytes(tensor).data();
-  int64_t count = tensor.size / safetensors_type_size(tensor.type);
+Status SafetensorsFile::read_f32(const SafetensorInfo& tensor, int64_t first,
+                                 std::span<float> values) const {
+  ByteCount element = safetensors_type_size(tensor.type);
+  auto count = static_cast<int64_t>(values.size());
+  STAGECOACH_CHECK(first >= 0 && (first + count) * element <= tensor.size);
+  const std::byte* from = bytes(tensor).data() + first * element;
+  float* out = values.data();
   bool finite = true;
   switch (tensor.type) {
     case SafetensorsType::kF32:

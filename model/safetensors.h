@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -62,9 +63,9 @@ class SafetensorsFile {
   const SafetensorInfo* find(std::string_view name) const;
   /// Bytes of a tensor of this file; of no particular alignment.
   std::span<const std::byte> bytes(const SafetensorInfo& tensor) const;
-  /// Elements as fp32, exactly; `out` has room for all. Errors: unimplemented when they are not
-  /// F32, BF16 or F16, data loss when one is not finite.
-  Status read_f32(const SafetensorInfo& tensor, float* out) const;
+  /// Elements from `first` on as fp32, exactly, as many as `out` has. Errors: unimplemented when
+  /// they are not F32, BF16 or F16, data loss when one is not finite.
+  Status read_f32(const SafetensorInfo& tensor, int64_t first, std::span<float> out) const;
 
  private:
   SafetensorsFile(std::string path, MappedFile file, SafetensorsHeader header)
@@ -74,12 +75,15 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// A tensor to write; `data` holds all elements in row-major order.
+/// A tensor to write, in row-major order: from `data`, or, of fp32 that lies nowhere as such, piece
+/// by piece from `read_f32`.
 struct SafetensorsTensor {
   std::string name;
   SafetensorsType type = SafetensorsType::kF32;
   std::vector<int64_t> shape;
   const void* data = nullptr;
+  /// Fills `out` with elements from `first` on.
+  std::function<void(int64_t first, std::span<float> out)> read_f32 = {};
 };
 
 /// Writes one file, tensors in order of name, tagged {"format": "pt"}. After a crash `path` holds

@@ -283,8 +283,14 @@ Task<Status> StageExecutor::collect_gradients(int block) {
       STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(cell.landing.timepoint));
     }
     HostState* state = setup_.host_state;
+    if (!state->accumulates()) {
+      cells_->added_of(block, round).set();
+      continue;
+    }
     HostWorkCost cost;
-    cost.bytes_touched = state->element_count(block) * 8 * sites;
+    // The sum is read and written, a slot is read.
+    cost.bytes_touched =
+        state->element_count(block) * sites * (8 + dtype_size_bytes(state->gradient_dtype()));
     Result<Timepoint> added =
         setup_.host_worker->submit("accumulate", cost, [state, block, round](TaskPool& pool) {
           state->accumulate_round(block, round, pool);

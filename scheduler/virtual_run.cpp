@@ -5,8 +5,8 @@
 
 #include "memory/activation_store.h"
 #include "memory/arena.h"
-#include "memory/host_state.h"
 #include "scheduler/device_memory.h"
+#include "scheduler/network_state.h"
 #include "scheduler/stage_executor.h"
 
 namespace stagecoach {
@@ -32,15 +32,8 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
 }
 
 Result<std::unique_ptr<HostState>> make_state(const VirtualRun& run) {
-  // Frozen blocks would need their compute copy alone; address space costs nothing.
-  std::vector<BlockLayout> blocks;
-  for (const ParameterBlock& block : run.network->blocks) {
-    blocks.push_back({block.name, block.element_count, block.site_count});
-  }
-  bool is_bound = run.plan->residence == Residence::kBound;
-  int slots_per_site = is_bound ? run.plan->rounds : std::min(run.plan->rounds, 2);
-  return HostState::create(*run.devices.front(), std::move(blocks), run.network->dtype,
-                           slots_per_site);
+  return HostState::create(*run.devices.front(), state_layouts(*run.network),
+                           state_options(*run.network, run.plan->rounds, run.plan->residence));
 }
 
 Result<ActivationStore> make_store(const VirtualRun& run) {

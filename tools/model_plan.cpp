@@ -8,25 +8,16 @@
 
 #include "core/clock.h"
 #include "scheduler/network_profile.h"
+#include "scheduler/network_state.h"
 #include "scheduler/stage_memory.h"
 
 namespace stagecoach {
 
 namespace {
 
-/// Weight, remainder and moments, and a gradient of the compute type; the fp32 sum of several
-/// rounds. What is not trained is there in the compute type alone.
-HostBytes state_bytes(const Network& network, int rounds) {
-  ByteCount copy = dtype_size_bytes(network.dtype);
-  ByteCount gradient = network.dtype == DType::kF32 || rounds > 1 ? 4 : 2;
-  HostBytes bytes;
-  for (const ParameterBlock& block : network.blocks) {
-    int64_t elements = block.element_count;
-    bytes.pinned += elements * (block.is_frozen ? copy : 2 * copy);
-    (block.is_frozen ? bytes.frozen_state : bytes.trained_state) +=
-        elements * (block.is_frozen ? copy : 12 + gradient);
-  }
-  return bytes;
+HostStateBytes state_bytes(const Network& network, int rounds) {
+  return host_state_bytes(state_layouts(network),
+                          state_options(network, rounds, Residence::kStreamed));
 }
 
 ByteCount boundary_bytes(const Network& network, const std::vector<bool>& starts,
@@ -105,15 +96,16 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
   const std::vector<Stage>& stages = plan.plan.planned.slots.stages;
   plan.device_bytes = CostTable(plan.setup.layers).bytes(stages);
   std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
-  plan.host = state_bytes(network, request.rounds);
+  plan.host.state = state_bytes(network, request.rounds);
   plan.host.activations = boundary_bytes(network, starts, request);
-  plan.host.pinned += plan.host.activations;
   if (request.host_memory_bytes == 0 || plan.host.total() <= request.host_memory_bytes) return plan;
   return resource_exhausted(fmt::format(
-      "training needs {} of host memory ({} state, {} activations), which has {}; use fewer or "
+      "training needs {} of host memory ({} state, {} where more gradients land, {} activations), "
+      "which has {}; use fewer or "
       "smaller micro-batches, adapters (--lora-rank) or a 16-bit --dtype",
-      format_bytes(plan.host.total()), format_bytes(plan.host.state()),
-      format_bytes(plan.host.activations), format_bytes(request.host_memory_bytes)));
+      format_bytes(plan.host.total()), format_bytes(plan.host.state.state()),
+      format_bytes(plan.host.state.landing), format_bytes(plan.host.activations),
+      format_bytes(request.host_memory_bytes)));
 }
 
 PlanExplanation explain_plan(const ModelPlan& plan) {
@@ -182,7 +174,7 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
     MicroBatchShape shape{request.shape.sequences, sequence};
     return !is_limited || device_memory_need(network, stages, shape).total() <= most;
   });
-  ByteCount state = state_bytes(network, request.rounds).state();
+  ByteCount state = state_bytes(network, request.rounds).total();
   longest.host = largest([&](int64_t sequence) {
     ModelPlanRequest other = request;
     other.shape.sequence = sequence;

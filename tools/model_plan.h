@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/host_state.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/network.h"
 #include "tools/rated_devices.h"
@@ -21,13 +22,10 @@ struct ModelPlanRequest {
 
 /// What a step keeps in host memory.
 struct HostBytes {
-  ByteCount trained_state = 0;  ///< weights, moments and gradients
-  ByteCount frozen_state = 0;   ///< weights that are not trained
-  ByteCount activations = 0;    ///< boundaries of all micro-batches between stages
-  ByteCount pinned = 0;  ///< of the above: what devices read and write (no moments nor remainders)
+  HostStateBytes state;       ///< as training allocates it
+  ByteCount activations = 0;  ///< boundaries of all micro-batches between stages
 
-  ByteCount state() const { return trained_state + frozen_state; }
-  ByteCount total() const { return state() + activations; }
+  ByteCount total() const { return state.total() + activations; }
 };
 
 /// A model's plan with everything that `stagecoach plan` says of it.

@@ -66,10 +66,11 @@ Json memory_to_json(const ModelPlan& plan) {
   json["gradient_bytes"] = 2 * bytes.gradients + bytes.gradient_sums;
   json["boundary_bytes"] = 2 * (bytes.in + bytes.out);
   json["activation_bytes"] = bytes.work;
-  json["host_state_bytes"] = plan.host.state();
-  json["host_frozen_bytes"] = plan.host.frozen_state;
+  json["host_state_bytes"] = plan.host.state.state();
+  json["host_frozen_bytes"] = plan.host.state.frozen;
+  json["host_landing_bytes"] = plan.host.state.landing;
   json["host_activation_bytes"] = plan.host.activations;
-  json["host_pinned_bytes"] = plan.host.pinned;
+  json["host_pinned_bytes"] = plan.host.total();
   return json;
 }
 
@@ -78,13 +79,14 @@ std::string memory_to_text(const ModelPlan& plan) {
   return fmt::format(
       "memory of each device: {} ({} parameters of two stages, {} gradients, {} boundaries, {} "
       "activations and workspace)\n"
-      "host memory: {} ({} state, of which {} frozen; {} activations); {} of it pinned\n",
+      "host memory: {} ({} state, of which {} frozen; {} where more gradients land; {} "
+      "activations), all pinned\n",
       format_bytes(bytes.total()), format_bytes(2 * bytes.parameters),
       format_bytes(2 * bytes.gradients + bytes.gradient_sums),
       format_bytes(2 * (bytes.in + bytes.out)), format_bytes(bytes.work),
-      format_bytes(plan.host.total()), format_bytes(plan.host.state()),
-      format_bytes(plan.host.frozen_state), format_bytes(plan.host.activations),
-      format_bytes(plan.host.pinned));
+      format_bytes(plan.host.total()), format_bytes(plan.host.state.state()),
+      format_bytes(plan.host.state.frozen), format_bytes(plan.host.state.landing),
+      format_bytes(plan.host.activations));
 }
 
 }  // namespace stagecoach

@@ -70,11 +70,14 @@ void print_summary(const Json& summary, const TrainConfig& config) {
     fmt::print(", validation {:.4f} (bigram entropy {:.4f})", number("validation_loss"),
                number("bigram_entropy"));
   }
-  fmt::print("\n{:.0f} tokens/s, idle {:.1f} %, state {} on the host, {} up, {} down\n",
-             number("tokens_per_s"), 100.0 * number("bubble_fraction"),
-             format_bytes(static_cast<ByteCount>(number("state_bytes"))),
-             format_bytes(static_cast<ByteCount>(number("bytes_up"))),
-             format_bytes(static_cast<ByteCount>(number("bytes_down"))));
+  fmt::print(
+      "\n{:.0f} tokens/s, idle {:.1f} %, state {} and {} for more gradients on the host, {} up, {} "
+      "down\n",
+      number("tokens_per_s"), 100.0 * number("bubble_fraction"),
+      format_bytes(static_cast<ByteCount>(number("state_bytes"))),
+      format_bytes(static_cast<ByteCount>(number("landing_bytes"))),
+      format_bytes(static_cast<ByteCount>(number("bytes_up"))),
+      format_bytes(static_cast<ByteCount>(number("bytes_down"))));
   fmt::print("written to {}: summary.json, metrics.jsonl{}, checkpoint\n", config.output.dir,
              config.output.trace ? ", trace.json" : "");
 }

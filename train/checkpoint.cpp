@@ -12,6 +12,7 @@
 
 #include "core/digest.h"
 #include "core/file.h"
+#include "core/float_pieces.h"
 #include "model/gpt2_weights.h"
 #include "model/safetensors.h"
 
@@ -145,40 +146,61 @@ std::vector<int64_t> dimensions(const Shape& shape) {
   return {shape.dims.begin(), shape.dims.begin() + shape.rank};
 }
 
-/// sha256 of both moments of every parameter, in block order.
-std::string moments_sha256(Trainer& trainer) {
-  Sha256 digest;
-  const Network& network = trainer.network();
+constexpr Moment kMoments[] = {Moment::kFirst, Moment::kSecond};
+
+std::string moment_name(const ParameterInfo& parameter, Moment moment) {
+  return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
+}
+
+/// Calls `visit(block, parameter, moment)`, which returns a Status, for what has moments, in block
+/// order; ends with the first failure.
+template <typename Visit>
+Status for_each_moment(const Network& network, Visit visit) {
   for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
+    if (network.blocks[block].is_frozen) continue;
     for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      ByteCount bytes = parameter.shape.element_count() * static_cast<ByteCount>(sizeof(float));
-      digest.update(trainer.block_first_moment(block) + parameter.offset, bytes);
-      digest.update(trainer.block_second_moment(block) + parameter.offset, bytes);
+      for (Moment moment : kMoments) {
+        STAGECOACH_RETURN_IF_ERROR(visit(block, parameter, moment));
+      }
     }
   }
+  return Status::ok();
+}
+
+/// sha256 of both moments of every parameter, in block order.
+Result<std::string> moments_sha256(const Trainer& trainer) {
+  Sha256 digest;
+  auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
+    return for_each_float_piece(
+        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
+          trainer.read_moment(moment, block, parameter.offset + first, piece);
+          digest.update(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+          return Status::ok();
+        });
+  };
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
   return digest.hex();
 }
 
-Status save_moments(const std::string& folder, Trainer& trainer) {
+Status save_moments(const std::string& folder, const Trainer& trainer) {
   std::vector<SafetensorsTensor> tensors;
-  const Network& network = trainer.network();
-  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
-    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      SafetensorsTensor tensor;
-      tensor.shape = dimensions(parameter.shape);
-      tensor.name = parameter.name + ".exp_avg";
-      tensor.data = trainer.block_first_moment(block) + parameter.offset;
-      tensors.push_back(tensor);
-      tensor.name = parameter.name + ".exp_avg_sq";
-      tensor.data = trainer.block_second_moment(block) + parameter.offset;
-      tensors.push_back(std::move(tensor));
-    }
-  }
+  auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
+    SafetensorsTensor tensor;
+    tensor.shape = dimensions(parameter.shape);
+    tensor.name = moment_name(parameter, moment);
+    tensor.read_f32 = [&trainer, block, moment, offset = parameter.offset](int64_t first,
+                                                                           std::span<float> out) {
+      trainer.read_moment(moment, block, offset + first, out);
+    };
+    tensors.push_back(std::move(tensor));
+    return Status::ok();
+  };
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
   return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
 }
 
-Status load_moment(const SafetensorsFile& file, const std::string& name, const Shape& shape,
-                   float* out) {
+Result<const SafetensorInfo*> find_tensor(const SafetensorsFile& file, const std::string& name,
+                                          const Shape& shape) {
   const SafetensorInfo* tensor = file.find(name);
   if (tensor == nullptr) {
     return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
@@ -187,23 +209,23 @@ Status load_moment(const SafetensorsFile& file, const std::string& name, const S
     return data_loss(fmt::format("'{}': tensor '{}' has shape {}, expected {}", file.path(), name,
                                  format_shape(tensor->shape), format_shape(dimensions(shape))));
   }
-  return file.read_f32(*tensor, out);
+  return tensor;
 }
 
 Status load_moments(const std::string& folder, Trainer& trainer) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::open(folder + "/" + kOptimizerFile));
-  const Network& network = trainer.network();
-  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
-    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      STAGECOACH_RETURN_IF_ERROR(load_moment(file, parameter.name + ".exp_avg", parameter.shape,
-                                             trainer.block_first_moment(block) + parameter.offset));
-      STAGECOACH_RETURN_IF_ERROR(
-          load_moment(file, parameter.name + ".exp_avg_sq", parameter.shape,
-                      trainer.block_second_moment(block) + parameter.offset));
-    }
-  }
-  return Status::ok();
+  auto load = [&](int block, const ParameterInfo& parameter, Moment moment) -> Status {
+    STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor,
+                                find_tensor(file, moment_name(parameter, moment), parameter.shape));
+    return for_each_float_piece(
+        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) -> Status {
+          STAGECOACH_RETURN_IF_ERROR(file.read_f32(*tensor, first, piece));
+          trainer.write_moment(moment, block, parameter.offset + first, piece);
+          return Status::ok();
+        });
+  };
+  return for_each_moment(trainer.network(), load);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
@@ -216,15 +238,14 @@ Status write_files(const std::string& folder, const CheckpointRecord& record, Tr
   STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/config.json", record.model.dump(true) + "\n"));
-  std::vector<const float*> blocks;
-  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
-    blocks.push_back(trainer.block_parameters(block));
-  }
-  STAGECOACH_RETURN_IF_ERROR(save_weights(folder, trainer.network(), blocks));
+  auto read = [&trainer](int block, int64_t offset, std::span<float> out) {
+    trainer.read_parameters(block, offset, out);
+  };
+  STAGECOACH_RETURN_IF_ERROR(save_weights(folder, trainer.network(), read));
   STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
   CheckpointRecord stamped = record;
   stamped.weights_sha256 = trainer.weights_sha256();
-  stamped.moments_sha256 = moments_sha256(trainer);
+  STAGECOACH_ASSIGN_OR_RETURN(stamped.moments_sha256, moments_sha256(trainer));
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
   return sync_folder(folder);
@@ -385,13 +406,11 @@ void remove_unfinished_checkpoints(const std::string& run_folder) {
 }
 
 Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
-  std::vector<float*> blocks;
-  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
-    blocks.push_back(trainer.block_parameters(block));
-  }
-  STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), blocks));
+  auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
+    return trainer.write_parameters(block, offset, values);
+  };
+  STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
-  trainer.parameters_changed();
   trainer.set_iteration(checkpoint.record.iteration);
   auto check = [&](const char* file, const char* what, const std::string& found,
                    const std::string& expected) -> Status {
@@ -404,8 +423,8 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   };
   STAGECOACH_RETURN_IF_ERROR(check("model.safetensors", "weights", trainer.weights_sha256(),
                                    checkpoint.record.weights_sha256));
-  return check("optimizer.safetensors", "moments", moments_sha256(trainer),
-               checkpoint.record.moments_sha256);
+  STAGECOACH_ASSIGN_OR_RETURN(std::string moments, moments_sha256(trainer));
+  return check("optimizer.safetensors", "moments", moments, checkpoint.record.moments_sha256);
 }
 
 namespace {

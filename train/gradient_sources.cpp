@@ -115,7 +115,7 @@ PieceSums sum_pieces(const GradientSources& gradients, int64_t first_piece, int6
       int64_t begin = (first_piece + piece) * kPieceElements + offset;
       int64_t size = std::clamp<int64_t>(count - begin, 0, kSpan);
       float* row = values + piece * kSpan;
-      prefetch_span(gradients, begin + kPrefetchElements);
+      if (begin + kPrefetchElements < count) prefetch_span(gradients, begin + kPrefetchElements);
       if (size > 0) add_up(gradients, begin, size, row);
       // Adding zeros changes no sum.
       if (size < kSpan) std::fill(row + size, row + kSpan, 0.0f);

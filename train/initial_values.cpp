@@ -20,8 +20,10 @@ uint64_t name_hash(std::string_view name) {
 
 }  // namespace
 
-void fill_initial(const ParameterInfo& parameter, uint64_t seed, float* data, TaskPool& pool) {
-  int64_t count = parameter.shape.element_count();
+void fill_initial(const ParameterInfo& parameter, uint64_t seed, int64_t first,
+                  std::span<float> out, TaskPool& pool) {
+  auto count = static_cast<int64_t>(out.size());
+  float* data = out.data();
   const Initializer& initializer = parameter.initializer;
   if (initializer.kind != Initializer::Kind::kNormal) {
     std::fill_n(data, count, initializer.kind == Initializer::Kind::kOnes ? 1.0f : 0.0f);
@@ -33,7 +35,7 @@ void fill_initial(const ParameterInfo& parameter, uint64_t seed, float* data, Ta
   constexpr int64_t kTile = 4096;
   pool.parallel_for((count + kTile - 1) / kTile, [&](int64_t tile) {
     for (int64_t i = tile * kTile; i < std::min(count, (tile + 1) * kTile); ++i) {
-      double value = random_normal(key, static_cast<uint64_t>(i));
+      double value = random_normal(key, static_cast<uint64_t>(first + i));
       data[i] = static_cast<float>(initializer.standard_deviation * value);
     }
   });

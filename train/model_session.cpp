@@ -102,13 +102,10 @@ Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trai
     trainer.initialize_parameters();
     return Status::ok();
   }
-  std::vector<float*> blocks;
-  for (int block = 0; block < static_cast<int>(trainer.network().blocks.size()); ++block) {
-    blocks.push_back(trainer.block_parameters(block));
-  }
-  STAGECOACH_RETURN_IF_ERROR(load_weights(source.weights_folder, trainer.network(), blocks));
-  trainer.parameters_changed();
-  return Status::ok();
+  auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
+    return trainer.write_parameters(block, offset, values);
+  };
+  return load_weights(source.weights_folder, trainer.network(), write);
 }
 
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,

@@ -1,44 +1,86 @@
 #include "train/optimizer.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
+#include <numeric>
+#include <vector>
 
-#include "train/update_kernel.h"
+#include "core/check.h"
+#include "train/gradient_sources.h"
 
 namespace stagecoach {
 
-int64_t adamw_update(float* parameters, float* first_moment, float* second_moment,
-                     const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool) {
-  const void* source = gradients;
+namespace {
+
+/// The gradients of a block from element `offset` on.
+std::vector<const void*> sources_from(const BlockMemory& memory, int64_t offset) {
+  std::vector<const void*> sources;
+  for (const void* source : memory.gradients) {
+    const auto* bytes = static_cast<const std::byte*>(source);
+    sources.push_back(bytes + offset * dtype_size_bytes(memory.gradient_dtype));
+  }
+  return sources;
+}
+
+/// `count` elements of a block from `offset` on; `sources` must outlive it.
+UpdatePiece piece_of(const BlockMemory& memory, std::span<const void* const> sources,
+                     int64_t offset, int64_t count) {
   UpdatePiece piece;
   piece.element_count = count;
-  piece.gradients = {DType::kF32, {&source, 1}};
-  piece.parameters = parameters;
-  piece.new_parameters = parameters;
-  piece.first_moment.values = first_moment;
-  piece.second_moment.values = second_moment;
-  UpdateNumbers numbers{UpdateRule::kAdamW, step.learning_rate, step.beta1,          step.beta2,
-                        step.epsilon,       step.weight_decay,  step.gradient_scale, step.step};
-  return update_piece(piece, numbers, pool);
-}
-
-double sum_of_squares(const float* values, int64_t count, TaskPool& pool) {
-  const void* source = values;
-  return sum_of_squares(GradientSources{DType::kF32, {&source, 1}}, count, pool);
-}
-
-double learning_rate_at(int64_t iteration, int64_t total, double peak, int64_t warmup,
-                        const std::string& decay, double floor_fraction) {
-  if (iteration < warmup) {
-    return peak * static_cast<double>(iteration + 1) / static_cast<double>(warmup);
+  piece.gradients = {memory.gradient_dtype, sources};
+  if (memory.high != nullptr) {
+    piece.high = piece.new_high = memory.high + offset;
+    piece.remainder = memory.remainder + offset;
+  } else {
+    piece.parameters = piece.new_parameters = memory.parameters + offset;
   }
-  if (decay == "constant") return peak;
-  double span = static_cast<double>(std::max<int64_t>(total - warmup, 1));
-  double progress = std::min(1.0, static_cast<double>(iteration - warmup) / span);
-  double shape =
-      decay == "linear" ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-  return peak * (floor_fraction + (1.0 - floor_fraction) * shape);
+  if (memory.rounded != nullptr) {
+    piece.published = memory.rounded + offset;
+    piece.published_dtype = DType::kF16;
+  }
+  piece.first_moment.values = memory.first_moment + offset;
+  piece.second_moment.values = memory.second_moment + offset;
+  return piece;
+}
+
+}  // namespace
+
+double gradient_sum_of_squares(HostState& state, int block, TaskPool& pool) {
+  if (state.is_frozen(block)) return 0;
+  BlockMemory memory = state.memory(block);
+  return sum_of_squares({memory.gradient_dtype, memory.gradients}, state.element_count(block),
+                        pool);
+}
+
+double gradient_sum_of_squares(HostState& state, TaskPool& pool) {
+  // Few blocks have work for all threads, since a piece is added up by one.
+  std::vector<double> sums(static_cast<size_t>(state.block_count()));
+  pool.parallel_for(state.block_count(), [&](int64_t block) {
+    sums[static_cast<size_t>(block)] =
+        gradient_sum_of_squares(state, static_cast<int>(block), pool);
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+int64_t update_parameters(HostState& state, int block, int64_t offset, int64_t count,
+                          const UpdateNumbers& numbers, TaskPool& pool) {
+  STAGECOACH_CHECK(offset >= 0 && count >= 0 && offset + count <= state.element_count(block));
+  BlockMemory memory = state.memory(block);
+  std::vector<const void*> sources = sources_from(memory, offset);
+  return update_piece(piece_of(memory, sources, offset, count), numbers, pool);
+}
+
+ByteCount gradient_bytes(HostState& state, int block) {
+  if (state.is_frozen(block)) return 0;
+  BlockMemory memory = state.memory(block);
+  return state.element_count(block) * static_cast<ByteCount>(memory.gradients.size()) *
+         dtype_size_bytes(memory.gradient_dtype);
+}
+
+ByteCount update_bytes(HostState& state, int block, UpdateRule rule) {
+  if (state.is_frozen(block)) return 0;
+  BlockMemory memory = state.memory(block);
+  int64_t count = state.element_count(block);
+  double bytes = update_bytes_per_element(piece_of(memory, memory.gradients, 0, count), rule);
+  return static_cast<ByteCount>(bytes * static_cast<double>(count));
 }
 
 }  // namespace stagecoach

@@ -1,36 +1,30 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "core/status.h"
+#include "core/bytes.h"
 #include "core/task_pool.h"
+#include "memory/host_state.h"
+#include "train/update_kernel.h"
 
 namespace stagecoach {
 
-/// Parameters of one AdamW update of one parameter group.
-struct AdamWStep {
-  float learning_rate = 0;
-  float beta1 = 0.9f;
-  float beta2 = 0.95f;
-  float epsilon = 1e-8f;
-  float weight_decay = 0;    ///< decoupled: parameter -= learning_rate * weight_decay * parameter
-  float gradient_scale = 1;  ///< every gradient is multiplied by it first: clipping
-  int64_t step = 1;          ///< from 1, for bias correction
-};
+/// Sum of squares of what the update of `block` will read: its slots, those of several sites added
+/// up in their order, or its fp32 sum. Finite exactly when all gradients are. Zero when frozen.
+/// Thread rule: different blocks at once.
+double gradient_sum_of_squares(HostState& state, int block, TaskPool& pool);
+/// The sums of all blocks, added up in their order.
+double gradient_sum_of_squares(HostState& state, TaskPool& pool);
 
-/// Applies one AdamW step in place to `count` fp32 elements. Returns how many were refused because
-/// they would not be finite, as update_piece. Thread rule: disjoint ranges at once.
-int64_t adamw_update(float* parameters, float* first_moment, float* second_moment,
-                     const float* gradients, int64_t count, const AdamWStep& step, TaskPool& pool);
+/// Updates elements [offset, offset + count) of a trained `block` in place, in one pass over
+/// gradients, moments, parameters and what devices read of them. Returns how many elements were
+/// refused and left as they were because they or a moment would not be finite (see update_piece):
+/// above zero, training must stop. Thread rule: disjoint ranges at once.
+int64_t update_parameters(HostState& state, int block, int64_t offset, int64_t count,
+                          const UpdateNumbers& numbers, TaskPool& pool);
 
-/// Sum of squares of fp32 elements, as that of gradient_sources.h.
-double sum_of_squares(const float* values, int64_t count, TaskPool& pool);
-
-/// Learning rate of iteration `iteration` (from 0): linear warm-up to `peak` over `warmup`
-/// iterations, then "cosine" or "linear" decay to `floor_fraction` * peak at `total`, or
-/// "constant".
-double learning_rate_at(int64_t iteration, int64_t total, double peak, int64_t warmup,
-                        const std::string& decay, double floor_fraction);
+/// Host memory that the two touch for all of `block`, in bytes; 0 when frozen.
+ByteCount gradient_bytes(HostState& state, int block);
+ByteCount update_bytes(HostState& state, int block, UpdateRule rule);
 
 }  // namespace stagecoach

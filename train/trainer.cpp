@@ -8,11 +8,13 @@
 
 #include "core/clock.h"
 #include "core/digest.h"
+#include "core/float_pieces.h"
 #include "core/settings.h"
 #include "core/task_pool.h"
 #include "hal/host_worker.h"
 #include "memory/activation_store.h"
 #include "memory/host_state.h"
+#include "scheduler/network_state.h"
 #include "scheduler/plan_validation.h"
 #include "scheduler/planner.h"
 #include "scheduler/run_tuner.h"
@@ -62,7 +64,7 @@ struct Trainer::Impl {
   Result<IterationReport> run_pass(const Plan& plan, PassInput& pass);
   Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
   Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
-  void update_block(int block, const AdamWStep& common, double learning_rate);
+  Status update_block(int block, const UpdateNumbers& common, double learning_rate);
 
   Network network;
   std::vector<Device*> devices;
@@ -176,16 +178,11 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  std::vector<BlockLayout> blocks;
-  for (const ParameterBlock& block : network.blocks) {
-    blocks.push_back({block.name, block.element_count, block.site_count});
-  }
-  // Streamed rounds follow each other. Bound devices may be any number of rounds apart, so none of
-  // their gradients may wait for an earlier round's.
-  int rounds = static_cast<int>(options.rounds);
-  int slots_per_site = binds_stages(options.schedule) ? rounds : std::min(rounds, 2);
+  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   STAGECOACH_ASSIGN_OR_RETURN(
-      state, HostState::create(pinning, std::move(blocks), network.dtype, slots_per_site));
+      state,
+      HostState::create(pinning, state_layouts(network),
+                        state_options(network, static_cast<int>(options.rounds), residence)));
   STAGECOACH_ASSIGN_OR_RETURN(
       staging,
       BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
@@ -322,7 +319,9 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
                                            const LossOptions& loss) {
   Impl& impl = *impl_;
   STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, false));
-  if (impl.gradients_pending) STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients());
+  if (impl.gradients_pending) {
+    STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients(*impl.pool));
+  }
   int64_t start_ns = RealClock::instance().now_ns();
   PassInput pass;
   pass.loss_scale = static_cast<float>(
@@ -363,20 +362,23 @@ Status Trainer::Impl::run_on_host(Label label, HostWorkCost cost, HostWorker::Jo
   return wait_until_reached(done);
 }
 
-void Trainer::Impl::update_block(int block, const AdamWStep& common, double learning_rate) {
+Status Trainer::Impl::update_block(int block, const UpdateNumbers& common, double learning_rate) {
   const ParameterBlock& info = network.blocks[block];
+  if (info.is_frozen) return Status::ok();
   for (size_t index = 0; index < info.parameters.size(); ++index) {
     const ParameterInfo& parameter = info.parameters[index];
     const ParameterGroup& group = groups[block][index];
-    AdamWStep step = common;
-    step.learning_rate = static_cast<float>(learning_rate * group.learning_rate_scale);
-    step.weight_decay = static_cast<float>(group.weight_decay);
-    int64_t offset = parameter.offset;
-    adamw_update(state->parameters(block) + offset, state->first_moment(block) + offset,
-                 state->second_moment(block) + offset, state->gradients(block) + offset,
-                 parameter.shape.element_count(), step, *pool);
+    UpdateNumbers numbers = common;
+    numbers.learning_rate = static_cast<float>(learning_rate * group.learning_rate_scale);
+    numbers.weight_decay = static_cast<float>(group.weight_decay);
+    int64_t refused = update_parameters(*state, block, parameter.offset,
+                                        parameter.shape.element_count(), numbers, *pool);
+    if (refused == 0) continue;
+    return data_loss(
+        fmt::format("update {}: {} of {} elements of '{}' or their moments would not be finite",
+                    common.step, refused, parameter.shape.element_count(), parameter.name));
   }
-  state->publish(block, *pool);
+  return Status::ok();
 }
 
 Result<StepUpdate> Trainer::step(double learning_rate) {
@@ -388,13 +390,11 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   double sum = 0;
   HostWorkCost norm_cost, update_cost;
   for (int block = 0; block < impl.state->block_count(); ++block) {
-    norm_cost.bytes_touched += impl.state->element_count(block) * 4;
-    update_cost.bytes_touched += impl.state->element_count(block) * 28;
+    norm_cost.bytes_touched += gradient_bytes(*impl.state, block);
+    update_cost.bytes_touched += update_bytes(*impl.state, block, UpdateRule::kAdamW);
   }
   STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("norm", norm_cost, [&](TaskPool& pool) {
-    for (int block = 0; block < impl.state->block_count(); ++block) {
-      sum += sum_of_squares(impl.state->gradients(block), impl.state->element_count(block), pool);
-    }
+    sum = gradient_sum_of_squares(*impl.state, pool);
     return Status::ok();
   }));
   StepUpdate update;
@@ -402,7 +402,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   if (!std::isfinite(update.gradient_norm)) {
     return data_loss(fmt::format("the gradient norm is {}", update.gradient_norm));
   }
-  AdamWStep common;
+  UpdateNumbers common;
   common.beta1 = static_cast<float>(impl.options.beta1);
   common.beta2 = static_cast<float>(impl.options.beta2);
   common.epsilon = static_cast<float>(impl.options.epsilon);
@@ -412,10 +412,11 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
     common.gradient_scale = static_cast<float>(clip / update.gradient_norm);
   }
   STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("update", update_cost, [&](TaskPool&) {
-    for (int block = 0; block < impl.state->block_count(); ++block) {
-      impl.update_block(block, common, learning_rate);
+    Status status = Status::ok();
+    for (int block = 0; status.is_ok() && block < impl.state->block_count(); ++block) {
+      status = impl.update_block(block, common, learning_rate);
     }
-    return Status::ok();
+    return status;
   }));
   impl.state->clear_gradients();
   impl.gradients_pending = false;
@@ -437,14 +438,18 @@ Status Trainer::synchronize() {
 const Network& Trainer::network() const {
   return impl_->network;
 }
-float* Trainer::block_parameters(int block) {
-  return impl_->state->parameters(block);
+void Trainer::read_parameters(int block, int64_t offset, std::span<float> out) const {
+  impl_->state->read_parameters(block, offset, out);
 }
-float* Trainer::block_first_moment(int block) {
-  return impl_->state->first_moment(block);
+Status Trainer::write_parameters(int block, int64_t offset, std::span<const float> values) {
+  return impl_->state->write_parameters(block, offset, values);
 }
-float* Trainer::block_second_moment(int block) {
-  return impl_->state->second_moment(block);
+void Trainer::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
+  impl_->state->read_moment(moment, block, offset, out);
+}
+void Trainer::write_moment(Moment moment, int block, int64_t offset,
+                           std::span<const float> values) {
+  impl_->state->write_moment(moment, block, offset, values);
 }
 int64_t Trainer::iteration() const {
   return impl_->iteration;
@@ -467,20 +472,17 @@ const Trace& Trainer::trace() {
   return impl_->trace;
 }
 
-void Trainer::parameters_changed() {
-  for (int block = 0; block < impl_->state->block_count(); ++block) {
-    impl_->state->publish(block, *impl_->pool);
-  }
-}
-
 void Trainer::initialize_parameters() {
   for (int block = 0; block < impl_->state->block_count(); ++block) {
     for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
-      fill_initial(parameter, impl_->options.seed, block_parameters(block) + parameter.offset,
-                   *impl_->pool);
+      Status status = for_each_float_piece(
+          parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
+            fill_initial(parameter, impl_->options.seed, first, piece, *impl_->pool);
+            return write_parameters(block, parameter.offset + first, piece);
+          });
+      STAGECOACH_CHECK(status.is_ok());  // initializers yield finite numbers
     }
   }
-  parameters_changed();
 }
 
 Status Trainer::set_parameter_group(const std::vector<std::string>& name_suffixes,
@@ -517,7 +519,8 @@ TrainerReport Trainer::report() const {
     overrun_ns += counters.overrun_ns;
   }
   if (busy_ns > 0) report.overrun = static_cast<double>(overrun_ns) / static_cast<double>(busy_ns);
-  report.state_bytes = impl.state->total_bytes();
+  report.state_bytes = impl.state->bytes().state();
+  report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
   report.bytes_up = impl.bytes_up;
@@ -532,10 +535,14 @@ TrainerReport Trainer::report() const {
 std::string Trainer::weights_sha256() const {
   Sha256 digest;
   for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
-    const float* data = impl_->state->parameters(static_cast<int>(block));
     for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
-      digest.update(data + parameter.offset,
-                    parameter.shape.element_count() * static_cast<ByteCount>(sizeof(float)));
+      Status status = for_each_float_piece(
+          parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
+            read_parameters(static_cast<int>(block), parameter.offset + first, piece);
+            digest.update(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+            return Status::ok();
+          });
+      STAGECOACH_CHECK(status.is_ok());  // reading cannot fail
     }
   }
   return digest.hex();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "hal/device.h"
+#include "memory/host_state.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -79,8 +81,9 @@ struct TrainerReport {
       0;                        ///< share of the iteration in which devices waited for updates
   double bubble_simulated = 0;  ///< event simulation of the plan with the measured slot times
   std::vector<ByteCount> device_peak_bytes;
-  ByteCount state_bytes = 0;  ///< parameters, gradients and optimizer state on the host
-  double host_state_bytes_per_parameter = 0;
+  ByteCount state_bytes = 0;    ///< parameters, one gradient and moments, on the host
+  ByteCount landing_bytes = 0;  ///< where more gradients land, of further sites and of rounds
+  double host_state_bytes_per_parameter = 0;  ///< of state_bytes
   int64_t bytes_up = 0, bytes_down = 0;
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far
@@ -107,12 +110,13 @@ class Trainer {
   const Network& network() const;
   /// Draws every parameter from its initializer, keyed by (seed, parameter name).
   void initialize_parameters();
-  /// fp32 optimizer copy of a block, element_count elements; call synchronize() first to read.
-  float* block_parameters(int block);
-  float* block_first_moment(int block);
-  float* block_second_moment(int block);
-  /// Must be called after parameters were written through the pointers above.
-  void parameters_changed();
+  /// Copies fp32 parameters of a block from element `offset` on; call synchronize() first.
+  void read_parameters(int block, int64_t offset, std::span<float> out) const;
+  /// Sets them and what devices read. Invalid argument when one is not finite.
+  Status write_parameters(int block, int64_t offset, std::span<const float> values);
+  /// The same with moments of a block that is not frozen.
+  void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
+  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
 
   /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
@@ -123,7 +127,8 @@ class Trainer {
   /// invalid argument for shapes; whatever a device reports, naming device, verb and label.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
-  /// One optimizer update with the gathered gradients. A norm that is not finite is data loss.
+  /// One optimizer update with the gathered gradients. Data loss when their norm is not finite,
+  /// with nothing updated, or when a parameter or moment would not be.
   Result<StepUpdate> step(double learning_rate);
   /// Returns when parameters and moments on the host are final.
   Status synchronize();

@@ -12,8 +12,8 @@
 #include "train/evaluation.h"
 #include "train/interrupt.h"
 #include "train/layer_times.h"
+#include "train/learning_rate.h"
 #include "train/metrics.h"
-#include "train/optimizer.h"
 #include "train/run_preparation.h"
 
 namespace stagecoach {
@@ -328,6 +328,7 @@ Json TrainingRun::summary() const {
   json["step_predicted_s"] = predicted ? Json(report.step_predicted_ns * 1e-9) : Json();
   json["step_s"] = predicted ? Json(report.step_ns * 1e-9) : Json();
   json["state_bytes"] = report.state_bytes;
+  json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
   json["host_peak_bytes"] = host_peak_bytes();
   json["bytes_up"] = report.bytes_up;
@@ -377,6 +378,7 @@ Json describe_plan(const PreparedRun& run) {
   json["devices"] = list_of(report.devices);
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
+  json["landing_bytes"] = report.landing_bytes;
   json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
   json["plan"] = plan_to_text(trainer.plan());
   return json;

@@ -1,9 +1,12 @@
 #include "memory/host_state.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "backends/register_backends.h"
+#include "core/random.h"
 #include "memory/activation_store.h"
+#include "memory/split_master.h"
 
 namespace stagecoach {
 namespace {
@@ -13,27 +16,139 @@ struct HostStateTest : ::testing::Test {
   std::vector<std::unique_ptr<Device>> devices = registry.open_devices("cpu:1").value();
   std::unique_ptr<TaskPool> pool = TaskPool::create(2);
 
-  std::unique_ptr<HostState> make(DType dtype, int slots, int sites) {
-    return HostState::create(*devices[0], {{"a", 1000, 1}, {"b", 500, sites}}, dtype, slots)
+  std::unique_ptr<HostState> make(DType dtype, int rounds, int sites) {
+    return HostState::create(*devices[0], {{"a", 1000, 1}, {"b", 500, sites}},
+                             {dtype, rounds, std::min(rounds, 2)})
         .value();
   }
   static void fill_slot(const BufferView& slot, float value, int64_t count) {
     float* data = reinterpret_cast<float*>(slot.host_data());
     for (int64_t i = 0; i < count; ++i) data[i] = value;
   }
+  static const float* sum_of(HostState& state, int block) {
+    EXPECT_TRUE(state.accumulates());
+    return static_cast<const float*>(state.memory(block).gradients.at(0));
+  }
 };
 
-TEST_F(HostStateTest, OneRoundOfFp32TakesSixteenBytesAParameter) {
-  std::unique_ptr<HostState> state = make(DType::kF32, 1, 1);
-  EXPECT_LE(state->total_bytes(), 1500 * 16 + 8 * Arena::kAlignment);
-  // The landing slot is the sum: nothing is copied.
-  fill_slot(state->gradient_slot(0, 0, 0), 3, 1000);
-  state->accumulate_round(0, 0, *pool);
-  EXPECT_EQ(state->gradients(0)[999], 3);
+/// A hundred million parameters in blocks of odd sizes, one of them tied.
+std::vector<BlockLayout> hundred_million(bool is_frozen = false) {
+  std::vector<BlockLayout> blocks = {{"tied", 31'415'927, 2, is_frozen}};
+  for (int layer = 0; layer < 10; ++layer) {
+    blocks.push_back({"layer", 7'085'883 + layer, 1, is_frozen});
+  }
+  return blocks;
+}
+
+double parameters_of(const std::vector<BlockLayout>& blocks) {
+  double count = 0;
+  for (const BlockLayout& block : blocks) count += static_cast<double>(block.element_count);
+  return count;
+}
+
+// The table of docs/architecture.md, "Memory".
+TEST(HostStateBytes, AreThoseOfTheTableForAHundredMillionParameters) {
+  struct Row {
+    DType dtype;
+    double one_round, rounds, frozen, slot;
+  };
+  for (const Row& row : {Row{DType::kBF16, 14, 16, 2, 2}, Row{DType::kF16, 16, 18, 2, 2},
+                         Row{DType::kF32, 16, 16, 4, 4}}) {
+    SCOPED_TRACE(dtype_name(row.dtype));
+    std::vector<BlockLayout> blocks = hundred_million();
+    double parameters = parameters_of(blocks), tied = 31'415'927;
+    ASSERT_GE(parameters, 100e6);
+    HostStateBytes one = host_state_bytes(blocks, {row.dtype, 1, 1});
+    EXPECT_NEAR(static_cast<double>(one.trained) / parameters, row.one_round, 1e-3);
+    EXPECT_NEAR(static_cast<double>(one.landing), row.slot * tied, 1e3);
+    HostStateBytes two = host_state_bytes(blocks, {row.dtype, 2, 2});
+    EXPECT_NEAR(static_cast<double>(two.trained) / parameters, row.rounds, 1e-3);
+    EXPECT_NEAR(static_cast<double>(two.landing), 2 * row.slot * (parameters + tied), 1e4);
+    HostStateBytes frozen = host_state_bytes(hundred_million(true), {row.dtype, 1, 1});
+    EXPECT_NEAR(static_cast<double>(frozen.frozen) / parameters, row.frozen, 1e-3);
+    EXPECT_EQ(frozen.trained + frozen.landing, 0);
+  }
+}
+
+TEST_F(HostStateTest, ParametersComeBackAndDevicesReadThemRounded) {
+  std::vector<float> values(300);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(random_normal({3, 0, 0, 0, 0}, i));
+  }
+  values[7] = 0x1.008p0f;  // halfway between two bf16
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    std::unique_ptr<HostState> state = make(dtype, 1, 1);
+    ASSERT_TRUE(state->write_parameters(0, 700, values).is_ok());
+    std::vector<float> whole(1000);
+    state->read_parameters(0, 0, whole);
+    const std::byte* copy = state->compute_copy(0).host_data();
+    for (size_t i = 0; i < whole.size(); ++i) {
+      float expected = i < 700 ? 0.0f : values[i - 700];
+      ASSERT_EQ(whole[i], expected) << i;
+      if (dtype == DType::kF32) {
+        ASSERT_EQ(reinterpret_cast<const float*>(copy)[i], expected) << i;
+      } else if (dtype == DType::kBF16) {
+        ASSERT_EQ(reinterpret_cast<const BFloat16*>(copy)[i].bits, split_float(expected).high.bits);
+      } else {
+        ASSERT_EQ(reinterpret_cast<const Float16*>(copy)[i].bits, to_float16(expected).bits);
+      }
+    }
+  }
+}
+
+TEST_F(HostStateTest, FrozenBlocksKeepOnlyWhatDevicesRead) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    std::unique_ptr<HostState> state =
+        HostState::create(*devices[0], {{"frozen", 64, 1, true}}, {dtype, 1, 1}).value();
+    std::vector<float> values(64, 0.375f), read(64);
+    ASSERT_TRUE(state->write_parameters(0, 0, values).is_ok());
+    state->read_parameters(0, 0, read);
+    EXPECT_EQ(read, values);
+    EXPECT_EQ(state->bytes().total(), Arena::padded(64 * dtype_size_bytes(dtype)));
+  }
+}
+
+TEST_F(HostStateTest, WhatIsNotFiniteIsNotWritten) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    std::unique_ptr<HostState> state = make(dtype, 1, 1);
+    for (float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      std::vector<float> values = {1, 2, bad}, read(3);
+      Status status = state->write_parameters(1, 10, values);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find("block 'b': parameter 12"), std::string::npos);
+      state->read_parameters(1, 10, read);
+      EXPECT_EQ(read, std::vector<float>(3));
+    }
+  }
+}
+
+TEST_F(HostStateTest, MomentsComeBack) {
+  std::unique_ptr<HostState> state = make(DType::kBF16, 1, 1);
+  std::vector<float> first = {1, 2}, second = {3, 4}, read(2);
+  state->write_moment(Moment::kFirst, 1, 498, first);
+  state->write_moment(Moment::kSecond, 1, 498, second);
+  state->read_moment(Moment::kFirst, 1, 498, read);
+  EXPECT_EQ(read, first);
+  state->read_moment(Moment::kSecond, 1, 498, read);
+  EXPECT_EQ(read, second);
+}
+
+TEST_F(HostStateTest, OneRoundIsReadWhereItLands) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    std::unique_ptr<HostState> state = make(dtype, 1, 2);
+    EXPECT_FALSE(state->accumulates());
+    BlockMemory memory = state->memory(1);
+    EXPECT_EQ(memory.gradient_dtype, dtype);
+    std::vector<const void*> slots = {state->gradient_slot(1, 0, 0).host_data(),
+                                      state->gradient_slot(1, 1, 0).host_data()};
+    EXPECT_EQ(memory.gradients, slots);
+    EXPECT_EQ(state->bytes().landing, Arena::padded(500 * dtype_size_bytes(dtype)));
+  }
 }
 
 TEST_F(HostStateTest, SitesAndRoundsAddUp) {
-  std::unique_ptr<HostState> state = make(DType::kF32, 2, 2);
+  std::unique_ptr<HostState> state = make(DType::kF32, 3, 2);
   for (int round = 0; round < 3; ++round) {
     for (int site = 0; site < 2; ++site) {
       fill_slot(state->gradient_slot(1, site, round), static_cast<float>(1 + site + 10 * round),
@@ -41,33 +156,29 @@ TEST_F(HostStateTest, SitesAndRoundsAddUp) {
     }
     state->accumulate_round(1, round, *pool);
   }
-  EXPECT_EQ(state->gradients(1)[0], 3 + 23 + 43);
+  EXPECT_EQ(sum_of(*state, 1)[0], 3 + 23 + 43);
   // A new step starts a new sum.
   state->clear_gradients();
   fill_slot(state->gradient_slot(1, 0, 0), 5, 500);
   fill_slot(state->gradient_slot(1, 1, 0), 6, 500);
   state->accumulate_round(1, 0, *pool);
-  EXPECT_EQ(state->gradients(1)[499], 11);
+  EXPECT_EQ(sum_of(*state, 1)[499], 11);
 }
 
 TEST_F(HostStateTest, KeptGradientsAreAddedTo) {
-  std::unique_ptr<HostState> state = make(DType::kF32, 1, 1);
-  fill_slot(state->gradient_slot(0, 0, 0), 2, 1000);
-  state->accumulate_round(0, 0, *pool);
-  ASSERT_TRUE(state->keep_gradients().is_ok());
-  fill_slot(state->gradient_slot(0, 0, 0), 5, 1000);
-  state->accumulate_round(0, 0, *pool);
-  EXPECT_EQ(state->gradients(0)[500], 7);
-}
-
-TEST_F(HostStateTest, PublishRoundsIntoTheComputeCopy) {
-  std::unique_ptr<HostState> state = make(DType::kBF16, 1, 1);
-  for (int i = 0; i < 1000; ++i) state->parameters(0)[i] = 1.0f + static_cast<float>(i) * 1e-3f;
-  state->publish(0, *pool);
-  const auto* copy = reinterpret_cast<const BFloat16*>(state->compute_copy(0).host_data());
-  for (int i = 0; i < 1000; ++i) {
-    EXPECT_EQ(copy[i].bits, to_bfloat16(state->parameters(0)[i]).bits);
-  }
+  std::unique_ptr<HostState> state = make(DType::kF32, 1, 2);
+  HostStateBytes before = state->bytes();
+  for (int site : {0, 1}) fill_slot(state->gradient_slot(1, site, 0), 2, 500);
+  state->accumulate_round(1, 0, *pool);
+  ASSERT_TRUE(state->keep_gradients(*pool).is_ok());
+  EXPECT_EQ(sum_of(*state, 1)[250], 4);
+  for (int site : {0, 1}) fill_slot(state->gradient_slot(1, site, 0), 5, 500);
+  state->accumulate_round(1, 0, *pool);
+  EXPECT_EQ(sum_of(*state, 1)[250], 14);
+  EXPECT_EQ(state->bytes().total(), before.total() + Arena::padded(4000) + Arena::padded(2000));
+  state->clear_gradients();
+  state->accumulate_round(1, 0, *pool);
+  EXPECT_EQ(sum_of(*state, 1)[250], 10);
 }
 
 TEST_F(HostStateTest, ActivationStorePiecesAreApart) {

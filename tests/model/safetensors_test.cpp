@@ -220,7 +220,7 @@ TEST_F(SafetensorsFiles, written_files_read_back_sorted_tagged_and_aligned) {
   EXPECT_LT(tensor->offset, file->find("b")->offset);
   EXPECT_EQ(file->find("c"), nullptr);
   std::vector<float> read(3);
-  ASSERT_TRUE(file->read_f32(*tensor, read.data()).is_ok());
+  ASSERT_TRUE(file->read_f32(*tensor, 0, read).is_ok());
   EXPECT_EQ(read, a);
   // Nothing but the file is left behind.
   int entries = 0;
@@ -240,10 +240,27 @@ TEST_F(SafetensorsFiles, converts_16_bit_elements_exactly) {
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.is_ok());
   std::vector<float> read(3);
-  ASSERT_TRUE(file->read_f32(*file->find("f16"), read.data()).is_ok());
+  ASSERT_TRUE(file->read_f32(*file->find("f16"), 0, read).is_ok());
   EXPECT_EQ(read, (std::vector<float>{65504.0f, 0x1p-24f, -2.0f}));
-  ASSERT_TRUE(file->read_f32(*file->find("bf16"), read.data()).is_ok());
+  ASSERT_TRUE(file->read_f32(*file->find("bf16"), 0, read).is_ok());
   EXPECT_EQ(read, (std::vector<float>{1.0f, -3.0f, 0x1p-133f}));
+}
+
+TEST_F(SafetensorsFiles, tensors_are_written_and_read_in_pieces) {
+  constexpr int64_t kCount = 600'001;  // several pieces and a rest
+  SafetensorsTensor tensor{"w", SafetensorsType::kF32, {kCount}};
+  tensor.read_f32 = [](int64_t first, std::span<float> out) {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<float>(first) + static_cast<float>(i);
+  };
+  std::string path = folder_.file("w.safetensors");
+  ASSERT_TRUE(write_safetensors(path, {tensor}).is_ok());
+  SafetensorsFile file = SafetensorsFile::open(path).value();
+  std::vector<float> read(1000);
+  for (int64_t first : {int64_t{0}, int64_t{261'999}, kCount - 1000}) {
+    ASSERT_TRUE(file.read_f32(*file.find("w"), first, read).is_ok());
+    for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(read[i], static_cast<float>(first + i));
+  }
 }
 
 TEST_F(SafetensorsFiles, refuses_elements_that_are_not_finite_or_not_numbers) {
@@ -255,10 +272,10 @@ TEST_F(SafetensorsFiles, refuses_elements_that_are_not_finite_or_not_numbers) {
                   .is_ok());
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.is_ok());
-  Status status = file->read_f32(*file->find("f"), values.data());
+  Status status = file->read_f32(*file->find("f"), 0, values);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("tensor 'f': an element is not finite"), std::string::npos);
-  status = file->read_f32(*file->find("i"), values.data());
+  status = file->read_f32(*file->find("i"), 0, values);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("dtype is I32"), std::string::npos);
 }

@@ -80,8 +80,8 @@ TEST_F(TrainRun, SummaryHasTheKeysOfTheContract) {
   for (const char* key :
        {"tokens_per_s", "loss_first", "loss_last", "validation_loss", "bigram_entropy",
         "bubble_fraction", "bubble_simulated", "update_exposed_fraction", "controller_fraction",
-        "overrun", "state_bytes", "host_state_bytes_per_parameter", "host_peak_bytes", "bytes_up",
-        "bytes_down", "iterations", "parameters"}) {
+        "overrun", "state_bytes", "landing_bytes", "host_state_bytes_per_parameter",
+        "host_peak_bytes", "bytes_up", "bytes_down", "iterations", "parameters"}) {
     EXPECT_TRUE(std::isfinite(number(summary, key))) << key;
   }
   EXPECT_EQ(summary.find("schedule")->as_string(), "roundpipe");
@@ -95,6 +95,33 @@ TEST_F(TrainRun, SummaryHasTheKeysOfTheContract) {
   std::vector<Json> lines = RunFolder::json_lines(folder_.read("out/metrics.jsonl"));
   EXPECT_EQ(number(summary, "loss_first"), number(lines[0], "loss"));
   EXPECT_EQ(number(summary, "loss_last"), number(lines[19], "loss"));
+}
+
+// One function gives the bytes; this holds `plan` and `train` to each other.
+TEST_F(TrainRun, KeepsTheHostBytesThatPlanPrints) {
+  for (const std::string dtype : {"fp32", "bf16"}) {
+    for (const std::string rounds : {"1", "2"}) {
+      SCOPED_TRACE(dtype + ", rounds " + rounds);
+      std::string out = "out-" + dtype + rounds;
+      ASSERT_EQ(folder_
+                    .train({"model.dtype=" + dtype, "train.rounds=" + rounds, "train.iterations=1",
+                            "output.dir=" + out})
+                    .exit_code,
+                0);
+      Json summary = folder_.json(out + "/summary.json");
+      CommandResult planned = run_command(
+          {"plan", "--model", "model.json", "--devices", "cpu:2", "--batch", "4", "--microbatches",
+           "2", "--rounds", rounds, "--sequence", "16", "--dtype", dtype, "--json"},
+          folder_.path());
+      ASSERT_EQ(planned.exit_code, 0) << planned.errors;
+      Json plan = Json::parse(planned.output).value();
+      const Json& memory = *plan.find("memory");
+      EXPECT_EQ(number(summary, "state_bytes"), number(memory, "host_state_bytes"));
+      EXPECT_EQ(number(summary, "landing_bytes"), number(memory, "host_landing_bytes"));
+      EXPECT_EQ(number(summary, "host_state_bytes_per_parameter"),
+                number(summary, "state_bytes") / number(summary, "parameters"));
+    }
+  }
 }
 
 // Field report 81: no carriage returns or colours in a file, progress in whole lines.

@@ -104,6 +104,24 @@ TEST_F(Checkpoint, ComesBackBitForBitAndTrainsOnAlike) {
   EXPECT_THAT(notes, IsEmpty());
 }
 
+// Weights and moments lie on disk in fp32 whatever the master is kept as.
+TEST_F(Checkpoint, ASplitMasterComesBackBitForBitAndTrainsOnAlike) {
+  config_.model.dtype = DType::kBF16;
+  std::unique_ptr<Trainer> first = trainer();
+  train(*first, 3);
+  ASSERT_TRUE(save(*first).is_ok());
+  std::vector<std::string> notes;
+  std::optional<FoundCheckpoint> found = find(&notes);
+  ASSERT_TRUE(found.has_value());
+  std::unique_ptr<Trainer> second = trainer();
+  Status loaded = load_checkpoint(*found, *second);
+  ASSERT_TRUE(loaded.is_ok()) << loaded.to_string();
+  EXPECT_EQ(second->weights_sha256(), found->record.weights_sha256);
+  train(*first, 2);
+  train(*second, 2);
+  EXPECT_EQ(second->weights_sha256(), first->weights_sha256());
+}
+
 TEST_F(Checkpoint, TheLinkPointsToTheNewestAndOldOnesGo) {
   std::unique_ptr<Trainer> trained = trainer();
   for (int i = 0; i < 4; ++i) {

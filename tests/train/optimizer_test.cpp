@@ -1,103 +1,172 @@
 #include "train/optimizer.h"
 
 #include <cmath>
+#include <cstring>
 #include <gtest/gtest.h>
-#include <memory>
+#include <limits>
 
+#include "backends/register_backends.h"
 #include "core/random.h"
+#include "memory/split_master.h"
+#include "train/gradient_sources.h"
 
 namespace stagecoach {
 namespace {
 
-std::vector<float> normals(int64_t count, uint32_t site, double scale) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    values[static_cast<size_t>(i)] =
+constexpr int64_t kCount = 70'001;  // more than a task, and a tail
+
+std::vector<float> normals(uint32_t site, double scale) {
+  std::vector<float> values(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    values[i] =
         static_cast<float>(scale * random_normal({5, 0, 0, 0, site}, static_cast<uint64_t>(i)));
   }
   return values;
 }
 
-struct State {
-  std::vector<float> parameters, first, second;
+/// Rounds to `dtype` in place and stores that at `target`.
+void land(std::vector<float>& values, DType dtype, void* target) {
+  for (int64_t i = 0; i < kCount; ++i) {
+    if (dtype == DType::kBF16) {
+      static_cast<BFloat16*>(target)[i] = to_bfloat16(values[i]);
+      values[i] = to_float(to_bfloat16(values[i]));
+    } else if (dtype == DType::kF16) {
+      static_cast<Float16*>(target)[i] = to_float16(values[i]);
+      values[i] = to_float(to_float16(values[i]));
+    } else {
+      static_cast<float*>(target)[i] = values[i];
+    }
+  }
+}
+
+/// Parameters and moments that are plain fp32 arrays, updated with one fp32 gradient.
+struct PlainState {
+  std::vector<float> parameters, first = std::vector<float>(kCount), second = first;
+
+  void update(const std::vector<float>& gradients, const UpdateNumbers& numbers, TaskPool& pool) {
+    const void* source = gradients.data();
+    UpdatePiece piece;
+    piece.element_count = kCount;
+    piece.gradients = {DType::kF32, {&source, 1}};
+    piece.parameters = piece.new_parameters = parameters.data();
+    piece.first_moment.values = first.data();
+    piece.second_moment.values = second.data();
+    EXPECT_EQ(update_piece(piece, numbers, pool), 0);
+  }
 };
 
-State run_steps(int64_t count, int threads, int steps) {
-  std::unique_ptr<TaskPool> pool = TaskPool::create(threads);
-  State state{normals(count, 1, 1.0), std::vector<float>(count), std::vector<float>(count)};
-  for (int step = 1; step <= steps; ++step) {
-    std::vector<float> gradients = normals(count, static_cast<uint32_t>(10 + step), 0.1);
-    AdamWStep options{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, step};
-    adamw_update(state.parameters.data(), state.first.data(), state.second.data(), gradients.data(),
-                 count, options, *pool);
-  }
-  return state;
-}
+struct Optimizer : ::testing::Test {
+  std::vector<std::unique_ptr<Device>> devices = built_in_backends().open_devices("cpu:1").value();
+  std::unique_ptr<TaskPool> pool = TaskPool::create(2);
+  UpdateNumbers numbers{UpdateRule::kAdamW, 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 1};
 
-// The formulas of Loshchilov & Hutter in double precision, written as in the paper.
-TEST(Optimizer, AdamWMatchesThePaper) {
-  constexpr int64_t kCount = 1000;
-  State state = run_steps(kCount, 2, 5);
-  std::vector<float> start = normals(kCount, 1, 1.0);
-  for (int64_t i = 0; i < kCount; ++i) {
-    double parameter = start[i], first = 0, second = 0;
-    for (int step = 1; step <= 5; ++step) {
-      double normal =
-          static_cast<float>(0.1 * random_normal({5, 0, 0, 0, static_cast<uint32_t>(10 + step)},
-                                                 static_cast<uint64_t>(i)));
-      double gradient = 0.5 * normal;
-      first = 0.9 * first + 0.1 * gradient;
-      second = 0.95 * second + 0.05 * gradient * gradient;
-      double first_hat = first / (1 - std::pow(0.9, step));
-      double second_hat = second / (1 - std::pow(0.95, step));
-      parameter -= 1e-2 * 0.1 * parameter;
-      parameter -= 1e-2 * first_hat / (std::sqrt(second_hat) + 1e-8);
+  std::unique_ptr<HostState> make(DType dtype, int rounds, int sites) {
+    return HostState::create(*devices[0], {{"block", kCount, sites}},
+                             {dtype, rounds, std::min(rounds, 2)})
+        .value();
+  }
+  /// Lands gradients of every site and round; returns their sum in fp32, sites first.
+  std::vector<float> land_gradients(HostState& state, int rounds, int sites) {
+    std::vector<float> sum;
+    for (int round = 0; round < rounds; ++round) {
+      for (int site = 0; site < sites; ++site) {
+        std::vector<float> gradients = normals(static_cast<uint32_t>(10 + 2 * round + site), 0.1);
+        land(gradients, state.gradient_dtype(), state.gradient_slot(0, site, round).host_data());
+        if (sum.empty()) sum.resize(kCount);
+        for (int64_t i = 0; i < kCount; ++i) {
+          sum[i] = round + site == 0 ? gradients[i] : sum[i] + gradients[i];
+        }
+      }
+      state.accumulate_round(0, round, *pool);
     }
-    ASSERT_NEAR(state.parameters[i], parameter, 2e-6) << i;
-    ASSERT_NEAR(state.first[i], first, 1e-7) << i;
-    ASSERT_NEAR(state.second[i], second, 1e-8) << i;
+    return sum;
+  }
+};
+
+void expect_equal(const HostState& state, const PlainState& plain) {
+  std::vector<float> read(kCount);
+  state.read_parameters(0, 0, read);
+  EXPECT_EQ(read, plain.parameters);
+  state.read_moment(Moment::kFirst, 0, 0, read);
+  EXPECT_EQ(read, plain.first);
+  state.read_moment(Moment::kSecond, 0, 0, read);
+  EXPECT_EQ(read, plain.second);
+}
+
+TEST_F(Optimizer, EveryLayoutGivesTheBitsOfPlainArrays) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int rounds : {1, 3}) {
+      for (int sites : {1, 2}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(rounds) + " rounds, " +
+                     std::to_string(sites) + " sites");
+        std::unique_ptr<HostState> state = make(dtype, rounds, sites);
+        PlainState plain{normals(1, 1.0)};
+        ASSERT_TRUE(state->write_parameters(0, 0, plain.parameters).is_ok());
+        for (int64_t step = 1; step <= 2; ++step) {
+          std::vector<float> sum = land_gradients(*state, rounds, sites);
+          const void* source = sum.data();
+          EXPECT_EQ(gradient_sum_of_squares(*state, 0, *pool),
+                    sum_of_squares({DType::kF32, {&source, 1}}, kCount, *pool));
+          numbers.step = step;
+          // In two ranges, as parameters of different groups are.
+          constexpr int64_t kCut = 66'016;
+          EXPECT_EQ(update_parameters(*state, 0, 0, kCut, numbers, *pool), 0);
+          EXPECT_EQ(update_parameters(*state, 0, kCut, kCount - kCut, numbers, *pool), 0);
+          plain.update(sum, numbers, *pool);
+          state->clear_gradients();
+        }
+        expect_equal(*state, plain);
+        const std::byte* copy = state->compute_copy(0).host_data();
+        for (int64_t i = 0; i < kCount; ++i) {
+          uint16_t bits = 0;
+          if (dtype == DType::kF32) {
+            ASSERT_EQ(reinterpret_cast<const float*>(copy)[i], plain.parameters[i]);
+            continue;
+          }
+          std::memcpy(&bits, copy + 2 * i, sizeof(bits));
+          ASSERT_EQ(bits, dtype == DType::kBF16 ? split_float(plain.parameters[i]).high.bits
+                                                : to_float16(plain.parameters[i]).bits)
+              << i;
+        }
+      }
+    }
   }
 }
 
-TEST(Optimizer, BitsDoNotDependOnThreads) {
-  constexpr int64_t kCount = 200'003;  // several tiles and a tail
-  State one = run_steps(kCount, 1, 3);
-  for (int threads : {2, 4}) {
-    State many = run_steps(kCount, threads, 3);
-    EXPECT_EQ(many.parameters, one.parameters);
-    EXPECT_EQ(many.first, one.first);
-    EXPECT_EQ(many.second, one.second);
+TEST_F(Optimizer, TheVerdictOnGradientsComesFromTheSlots) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    std::unique_ptr<HostState> state = make(dtype, 1, 2);
+    land_gradients(*state, 1, 2);
+    EXPECT_TRUE(std::isfinite(gradient_sum_of_squares(*state, 0, *pool)));
+    std::vector<float> gradients = normals(3, 1);
+    gradients[kCount - 1] = std::numeric_limits<float>::infinity();
+    land(gradients, dtype, state->gradient_slot(0, 1, 0).host_data());
+    EXPECT_FALSE(std::isfinite(gradient_sum_of_squares(*state, 0, *pool)));
   }
 }
 
-TEST(Optimizer, SumOfSquaresIsExactAndIndependentOfThreads) {
-  constexpr int64_t kCount = 300'001;
-  std::vector<float> values = normals(kCount, 3, 2.0);
-  double expected = 0;
-  for (float value : values) expected += double{value} * double{value};
-  std::unique_ptr<TaskPool> one = TaskPool::create(1), four = TaskPool::create(4);
-  double sum = sum_of_squares(values.data(), kCount, *one);
-  EXPECT_NEAR(sum, expected, 1e-9 * expected);
-  EXPECT_EQ(sum, sum_of_squares(values.data(), kCount, *four));
-  EXPECT_EQ(sum_of_squares(values.data(), 0, *one), 0.0);
-  values[5] = NAN;
-  EXPECT_TRUE(std::isnan(sum_of_squares(values.data(), kCount, *four)));
-  values[5] = 1e30f;  // its square is beyond fp32
-  EXPECT_TRUE(std::isfinite(sum_of_squares(values.data(), kCount, *four)));
+TEST_F(Optimizer, ElementsThatWouldNotBeFiniteStayAsTheyAre) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    std::unique_ptr<HostState> state = make(dtype, 1, 1);
+    std::vector<float> parameters = normals(1, 1.0), gradients = normals(2, 0.1), read(kCount);
+    ASSERT_TRUE(state->write_parameters(0, 0, parameters).is_ok());
+    gradients[5] = 1e30f;  // finite, but its square is not in fp32
+    land(gradients, dtype, state->gradient_slot(0, 0, 0).host_data());
+    EXPECT_TRUE(std::isfinite(gradient_sum_of_squares(*state, 0, *pool)));
+    EXPECT_EQ(update_parameters(*state, 0, 0, kCount, numbers, *pool), 1);
+    state->read_parameters(0, 0, read);
+    EXPECT_EQ(read[5], parameters[5]);
+    EXPECT_NE(read[4], parameters[4]);
+    state->read_moment(Moment::kFirst, 0, 0, read);
+    EXPECT_EQ(read[5], 0);
+  }
 }
 
-TEST(Optimizer, LearningRateWarmsUpAndDecays) {
-  EXPECT_DOUBLE_EQ(learning_rate_at(0, 100, 1.0, 10, "cosine", 0.1), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(9, 100, 1.0, 10, "cosine", 0.1), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate_at(10, 100, 1.0, 10, "cosine", 0.1), 1.0);
-  EXPECT_NEAR(learning_rate_at(55, 100, 1.0, 10, "cosine", 0.1), 0.55, 1e-12);
-  EXPECT_NEAR(learning_rate_at(100, 100, 1.0, 10, "cosine", 0.1), 0.1, 1e-12);
-  EXPECT_NEAR(learning_rate_at(55, 100, 2.0, 10, "linear", 0.0), 1.0, 1e-12);
-  EXPECT_DOUBLE_EQ(learning_rate_at(99, 100, 2.0, 10, "constant", 0.1), 2.0);
-  EXPECT_DOUBLE_EQ(learning_rate_at(0, 100, 2.0, 0, "linear", 0.0), 2.0);
-  // A warm-up longer than the run never reaches the peak, and a run may go on past its end.
-  EXPECT_LT(learning_rate_at(5, 6, 1.0, 10, "cosine", 0.1), 1.0);
-  EXPECT_NEAR(learning_rate_at(500, 100, 1.0, 10, "cosine", 0.1), 0.1, 1e-12);
+TEST_F(Optimizer, CountsTheBytesItTouches) {
+  EXPECT_EQ(update_bytes(*make(DType::kBF16, 1, 1), 0, UpdateRule::kAdamW), 26 * kCount);
+  EXPECT_EQ(update_bytes(*make(DType::kF32, 1, 1), 0, UpdateRule::kAdamW), 28 * kCount);
+  EXPECT_EQ(update_bytes(*make(DType::kBF16, 3, 1), 0, UpdateRule::kAdamW), 28 * kCount);
+  EXPECT_EQ(gradient_bytes(*make(DType::kBF16, 1, 2), 0), 4 * kCount);
 }
 
 }  // namespace
