@@ -27,6 +27,11 @@ struct HappensBeforeTest : ::testing::Test {
     other = devices[1]->create_stream({"compute"}).value();
     event = devices[0]->create_event().value();
   }
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "programs that race on purpose: ThreadSanitizer would end them";
+#endif
+  }
   static BufferHandle allocate(Device& device, bool pinned) {
     Allocation made =
         pinned ? device.allocate_pinned(kBytes, "memory") : device.allocate(kBytes, "memory");
