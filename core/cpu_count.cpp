@@ -5,8 +5,8 @@
 #include <sched.h>
 #include <sstream>
 #include <thread>
-#include <vector>
 
+#include "core/control_groups.h"
 #include "core/file.h"
 #include "core/settings.h"
 #include "core/task_pool.h"
@@ -17,51 +17,6 @@ namespace internal {
 
 namespace {
 
-/// A mounted control-group hierarchy that can limit CPU time.
-struct CgroupMount {
-  bool version_2;
-  std::string root;   ///< group shown at the mount point
-  std::string point;  ///< mount point
-};
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  std::stringstream stream{std::string(text)};
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
-bool lists_cpu(const std::string& comma_separated) {
-  std::vector<std::string> names = split(comma_separated, ',');
-  return std::find(names.begin(), names.end(), "cpu") != names.end();
-}
-
-std::vector<CgroupMount> find_mounts(std::string_view mountinfo) {
-  std::vector<CgroupMount> mounts;
-  for (const std::string& line : split(mountinfo, '\n')) {
-    // "36 35 98:0 /root /point options optional… - type source super_options"
-    std::vector<std::string> fields = split(line, ' ');
-    auto dash = std::find(fields.begin(), fields.end(), "-");
-    if (fields.size() < 6 || fields.end() - dash < 4) continue;
-    if (dash[1] == "cgroup2") mounts.push_back({true, fields[3], fields[4]});
-    if (dash[1] == "cgroup" && lists_cpu(dash[3])) mounts.push_back({false, fields[3], fields[4]});
-  }
-  return mounts;
-}
-
-/// The process's group in the hierarchy of `mount`, or nothing when it has none there.
-std::optional<std::string> find_group(std::string_view cgroup, const CgroupMount& mount) {
-  for (const std::string& line : split(cgroup, '\n')) {
-    size_t first = line.find(':');
-    size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    std::string controllers = line.substr(first + 1, second - first - 1);
-    bool matches = mount.version_2 ? controllers.empty() : lists_cpu(controllers);
-    if (matches) return line.substr(second + 1);
-  }
-  return std::nullopt;
-}
-
 std::optional<double> read_number(const std::string& path) {
   Result<std::string> text = read_file(path);
   if (!text.is_ok()) return std::nullopt;
@@ -70,14 +25,14 @@ std::optional<double> read_number(const std::string& path) {
   return number;
 }
 
-std::optional<double> read_quota(const CgroupMount& mount, const std::string& folder) {
-  if (!mount.version_2) {
-    std::optional<double> quota = read_number(folder + "/cpu.cfs_quota_us");
-    std::optional<double> period = read_number(folder + "/cpu.cfs_period_us");
+std::optional<double> read_quota(const ControlGroup& group) {
+  if (!group.version_2) {
+    std::optional<double> quota = read_number(group.folder + "/cpu.cfs_quota_us");
+    std::optional<double> period = read_number(group.folder + "/cpu.cfs_period_us");
     if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
     return *quota / *period;
   }
-  Result<std::string> text = read_file(folder + "/cpu.max");
+  Result<std::string> text = read_file(group.folder + "/cpu.max");
   if (!text.is_ok()) return std::nullopt;
   double quota = 0;
   double period = 0;  // "max 100000" means no quota: reading a number fails
@@ -91,21 +46,9 @@ std::optional<double> read_quota(const CgroupMount& mount, const std::string& fo
 std::optional<double> cgroup_cpu_quota(std::string_view cgroup, std::string_view mountinfo,
                                        const std::string& root) {
   std::optional<double> least;
-  for (const CgroupMount& mount : find_mounts(mountinfo)) {
-    std::optional<std::string> group = find_group(cgroup, mount);
-    if (!group) continue;
-    // In a container the mount may show a group below the top: the path is relative to that one.
-    std::string path = *group;
-    if (mount.root != "/") {
-      path = path.starts_with(mount.root) ? path.substr(mount.root.size()) : std::string();
-    }
-    while (true) {
-      while (path.ends_with('/')) path.pop_back();
-      std::optional<double> quota = read_quota(mount, root + mount.point + path);
-      if (quota && (!least || *quota < *least)) least = quota;
-      if (path.empty()) break;
-      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-    }
+  for (const ControlGroup& group : control_groups(cgroup, mountinfo, "cpu", root)) {
+    std::optional<double> quota = read_quota(group);
+    if (quota && (!least || *quota < *least)) least = quota;
   }
   return least;
 }

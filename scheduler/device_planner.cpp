@@ -15,6 +15,11 @@ double or_most(double value) {
   return value == 0 ? std::numeric_limits<double>::infinity() : value;
 }
 
+/// The slower direction of its link.
+double least_link(const PlannedDevice& device) {
+  return std::min(or_most(device.up_bytes_per_ns), or_most(device.down_bytes_per_ns));
+}
+
 auto by_speed(const PlannedDevice& device) {
   return std::tuple(-device.speed, -or_most(static_cast<double>(device.memory_bytes)),
                     -or_most(device.up_bytes_per_ns), -or_most(device.down_bytes_per_ns));
@@ -30,7 +35,8 @@ std::vector<int> canonical_order(const std::vector<PlannedDevice>& devices) {
   return order;
 }
 
-/// All devices, then ever fewer: without the slowest, and without those of least memory.
+/// All devices, then ever fewer: without the slowest, those of least memory, those of slow links;
+/// then each alone.
 std::vector<std::vector<int>> device_sets(const std::vector<PlannedDevice>& devices) {
   std::vector<int> order = canonical_order(devices);
   std::vector<int> by_memory = order;
@@ -39,7 +45,11 @@ std::vector<std::vector<int>> device_sets(const std::vector<PlannedDevice>& devi
            or_most(static_cast<double>(devices[right].memory_bytes));
   });
   std::vector<std::vector<int>> sets = {order};
-  for (const std::vector<int>& from : {order, by_memory}) {
+  std::vector<int> by_link = order;
+  std::stable_sort(by_link.begin(), by_link.end(), [&](int left, int right) {
+    return least_link(devices[left]) > least_link(devices[right]);
+  });
+  for (const std::vector<int>& from : {order, by_memory, by_link}) {
     for (size_t count = from.size() - 1; count > 0; --count) {
       // Equal devices go together, so that it does not matter which of them comes first.
       if (devices[from[count]].equals(devices[from[count - 1]])) continue;
@@ -51,6 +61,12 @@ std::vector<std::vector<int>> device_sets(const std::vector<PlannedDevice>& devi
       }
       if (std::find(sets.begin(), sets.end(), set) == sets.end()) sets.push_back(set);
     }
+  }
+  // Whatever the reason, none alone may be better than together.
+  for (size_t index = 0; index < order.size(); ++index) {
+    if (index > 0 && devices[order[index]].equals(devices[order[index - 1]])) continue;
+    std::vector<int> alone = {order[index]};
+    if (std::find(sets.begin(), sets.end(), alone) == sets.end()) sets.push_back(alone);
   }
   return sets;
 }
@@ -121,21 +137,20 @@ void fill_shares(const StepSetup& setup, const CostTable& costs, double with_all
 }
 
 /// Takes devices on which nothing runs out of the plan. A rotation comes to all of them in time.
-void drop_idle_devices(DevicePlan& plan) {
+void drop_idle_devices(const StepSetup& setup, const CostTable& costs, DevicePlan& plan) {
   StepPrediction& prediction = plan.planned.prediction;
   if (plan.planned.slots.dispatch == SlotDispatch::kRotation) return;
   std::vector<int> place(plan.devices.size(), -1), devices;
-  std::vector<double> compute_ns;
   for (size_t index = 0; index < plan.devices.size(); ++index) {
     if (prediction.compute_ns[index] <= 0) continue;
     place[index] = static_cast<int>(devices.size());
     devices.push_back(plan.devices[index]);
-    compute_ns.push_back(prediction.compute_ns[index]);
   }
-  for (int& device : prediction.devices) device = place[device];
+  if (devices.size() == plan.devices.size()) return;
   for (int& device : plan.planned.slots.device_of_stage) device = place[device];
   plan.devices = std::move(devices);
-  prediction.compute_ns = std::move(compute_ns);
+  // Idle shares are those of the devices that take part.
+  prediction = predict_step(with_devices(setup, plan.devices), costs, plan.planned.slots);
 }
 
 }  // namespace
@@ -170,7 +185,7 @@ Result<DevicePlan> plan_for_devices(const StepSetup& setup, const StageSearchOpt
   if (best.devices.empty()) return failure;
   best.planned.candidates = candidates;
   best.planned.slots_visited = visited;
-  drop_idle_devices(best);
+  drop_idle_devices(setup, costs, best);
   fill_shares(setup, costs, with_all, best);
   return best;
 }

@@ -15,7 +15,7 @@ constexpr double kMostMs = 1e9;
 
 constexpr double kLeastMs = 1e-6;
 constexpr double kMostBytes = 1e15;
-constexpr int kMostLayers = 4096;
+constexpr int kMostLayers = 1000;
 
 /// Adds the layer, as often as it repeats.
 Status read_layer(const Json& json, const std::string& where, std::vector<LayerProfile>& layers) {

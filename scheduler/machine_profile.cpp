@@ -11,7 +11,7 @@ namespace stagecoach {
 namespace {
 
 constexpr double kNsPerS = 1e9;
-constexpr double kLeastRate = 1, kMostRate = 1e18;
+constexpr double kLeastFlopPerS = 1e6, kLeastRate = 1e8, kMostRate = 1e18;
 constexpr double kMostBytes = 1e15;
 constexpr int kMostCards = 64;
 
@@ -23,7 +23,8 @@ Status read_cards(const Json& json, const std::string& where, MachineProfile& ma
   MachineCard card;
   STAGECOACH_ASSIGN_OR_RETURN(card.name, fields.text("name", "card"));
   STAGECOACH_ASSIGN_OR_RETURN(int count, fields.count("count", 1, kMostCards, 1));
-  STAGECOACH_ASSIGN_OR_RETURN(card.flop_per_s, fields.number("flop_per_s", kLeastRate, kMostRate));
+  STAGECOACH_ASSIGN_OR_RETURN(card.flop_per_s,
+                              fields.number("flop_per_s", kLeastFlopPerS, kMostRate));
   STAGECOACH_ASSIGN_OR_RETURN(double memory, fields.number("memory_bytes", 1, kMostBytes));
   STAGECOACH_ASSIGN_OR_RETURN(card.up_bytes_per_s,
                               fields.number("up_bytes_per_s", kLeastRate, kMostRate));

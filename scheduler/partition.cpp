@@ -59,12 +59,12 @@ Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& reque
 
 namespace {
 
-/// The best cut into `count` stages, none longer than `limit`: `join` adds a stage to the value of
+/// The best cut into a stage a speed, none longer than `limit`: `join` adds a stage to the value of
 /// those before it, and the smallest value wins.
 template <typename Join>
-StageLayers best_cut(const std::vector<double>& costs, int count, double limit, double& value,
-                     Join join) {
-  int layers = static_cast<int>(costs.size());
+StageLayers best_cut(const std::vector<double>& costs, const std::vector<double>& speeds,
+                     double limit, double& value, Join join) {
+  int layers = static_cast<int>(costs.size()), count = static_cast<int>(speeds.size());
   constexpr double kNever = std::numeric_limits<double>::infinity();
   using Row = std::vector<double>;
   std::vector<Row> best(count + 1, Row(layers + 1, kNever));
@@ -74,7 +74,7 @@ StageLayers best_cut(const std::vector<double>& costs, int count, double limit, 
     for (int end = stages; end <= layers; ++end) {
       double sum = 0;
       for (int begin = end - 1; begin >= stages - 1; --begin) {
-        sum += costs[begin];
+        sum += costs[begin] / speeds[stages - 1];
         double candidate = join(best[stages - 1][begin], sum);
         if (sum > limit * kSlack || candidate >= best[stages][end]) continue;
         best[stages][end] = candidate;
@@ -92,12 +92,17 @@ StageLayers best_cut(const std::vector<double>& costs, int count, double limit, 
 
 }  // namespace
 
-StageLayers partition_evenly(const std::vector<double>& layer_costs, int count) {
+StageLayers partition_evenly(const std::vector<double>& layer_costs,
+                             const std::vector<double>& speeds) {
   double longest = 0, squares = 0;
-  best_cut(layer_costs, count, std::numeric_limits<double>::max() / 2, longest,
+  best_cut(layer_costs, speeds, std::numeric_limits<double>::max() / 2, longest,
            [](double before, double stage) { return std::max(before, stage); });
-  return best_cut(layer_costs, count, longest, squares,
+  return best_cut(layer_costs, speeds, longest, squares,
                   [](double before, double stage) { return before + stage * stage; });
+}
+
+StageLayers partition_evenly(const std::vector<double>& layer_costs, int count) {
+  return partition_evenly(layer_costs, std::vector<double>(static_cast<size_t>(count), 1));
 }
 
 }  // namespace stagecoach

@@ -25,9 +25,13 @@ struct PartitionRequest {
 /// layer a stage does not fit. Pure. Training stages are scheduler/stage_planner's.
 Result<std::vector<Stage>> partition_for_inference(const PartitionRequest& request);
 
-/// Cuts a chain of layers into exactly `count` stages, 1 to as many as there are layers: the
-/// longest as short as can be, then the sum of squares smallest. For schedules that bind stages to
-/// devices. Pure.
+/// Cuts a chain of layers into exactly as many stages as there are `speeds`, 1 to as many as there
+/// are layers: the longest, each by its speed, as short as can be, then the sum of squares
+/// smallest. For schedules that bind stages to devices. Pure.
+StageLayers partition_evenly(const std::vector<double>& layer_costs,
+                             const std::vector<double>& speeds);
+
+/// The same for `count` stages of one speed.
 StageLayers partition_evenly(const std::vector<double>& layer_costs, int count);
 
 }  // namespace stagecoach

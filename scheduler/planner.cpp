@@ -18,7 +18,12 @@ constexpr ProfileRates kAnyRates{1e9, 80e6};
 
 /// Equal stages on all devices, in the order in which they were given.
 Result<DevicePlan> plan_static(StepSetup setup, const StageSearchOptions& options) {
-  for (PlannedDevice& device : setup.devices) device.speed = 1;
+  ByteCount least = setup.devices.front().memory_bytes;
+  for (const PlannedDevice& device : setup.devices) least = std::min(least, device.memory_bytes);
+  for (PlannedDevice& device : setup.devices) {
+    device.speed = 1;
+    device.memory_bytes = least;
+  }
   DevicePlan plan;
   STAGECOACH_ASSIGN_OR_RETURN(plan.planned, plan_stages(setup, options));
   plan.devices.resize(setup.devices.size());

@@ -31,6 +31,23 @@ Place place_of(const Buffer& buffer, ByteCount offset) {
   return {space, address + static_cast<uintptr_t>(offset)};
 }
 
+/// A backend that belongs to somebody else.
+class BorrowedBackend final : public Backend {
+ public:
+  explicit BorrowedBackend(Backend& backend) : backend_(backend) {}
+  std::string_view name() const override { return backend_.name(); }
+  Status availability() override { return backend_.availability(); }
+  std::vector<DeviceInfo> list_devices() override { return backend_.list_devices(); }
+  std::vector<std::string> code_targets() const override { return backend_.code_targets(); }
+  Status check(const DeviceSpec& spec) const override { return backend_.check(spec); }
+  Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override {
+    return backend_.open(spec);
+  }
+
+ private:
+  Backend& backend_;
+};
+
 }  // namespace
 
 std::string format_race(const Race& race) {
@@ -151,6 +168,15 @@ void HappensBefore::on_host_access(const void* data, ByteCount size_bytes, bool 
   MemoryAccess access{kHost, time,   "host", "host work",
                       label, writes, begin,  begin + static_cast<uintptr_t>(size_bytes)};
   note_access(std::make_shared<const MemoryAccess>(std::move(access)), nullptr, clock);
+}
+
+BackendRegistry check_races_of(const BackendRegistry& backends,
+                               const std::shared_ptr<HappensBefore>& checker) {
+  BackendRegistry checked;
+  for (const std::unique_ptr<Backend>& backend : backends.backends()) {
+    checked.add(make_race_checking_backend(std::make_unique<BorrowedBackend>(*backend), checker));
+  }
+  return checked;
 }
 
 std::unique_ptr<Backend> make_race_checking_backend(std::unique_ptr<Backend> inner,

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "hal/backend.h"
+#include "hal/backend_registry.h"
 #include "hal/host_access.h"
 #include "testing/access_history.h"
 #include "testing/interceptor.h"
@@ -84,6 +84,10 @@ class HappensBefore final : public Interceptor, public HostAccessObserver {
   int64_t access_count_ = 0;
   bool stopped_ = false;
 };
+
+/// The backends of `backends`, which must outlive the result, with devices that tell `checker`.
+BackendRegistry check_races_of(const BackendRegistry& backends,
+                               const std::shared_ptr<HappensBefore>& checker);
 
 /// `inner`, whose devices tell `checker`.
 std::unique_ptr<Backend> make_race_checking_backend(std::unique_ptr<Backend> inner,

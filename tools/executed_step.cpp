@@ -32,8 +32,7 @@ SimMachineProfile machine_for(const ModelPlan& plan, const RatedDevices& rated) 
     machine.uplink_of_card.push_back(rated.devices[static_cast<size_t>(device)].uplink);
   }
   for (const SharedUplink& uplink : rated.uplinks) {
-    machine.uplinks.push_back(
-        {1e9 * uplink.up_bytes_per_ns, 1e9 * uplink.down_bytes_per_ns});
+    machine.uplinks.push_back({1e9 * uplink.up_bytes_per_ns, 1e9 * uplink.down_bytes_per_ns});
   }
   machine.host_work_bytes_per_s = rated.host_bytes_per_s;
   machine.host_memory_bytes_per_s = rated.host_memory_bytes_per_s;

@@ -159,10 +159,12 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
                                    const RatedDevices& rated, int64_t positions) {
   std::vector<Stage> stages = single_layers(network);
   std::vector<bool> starts(network.layers.size() + 1, true);
-  ByteCount least = 0;
+  // Devices that hold less are left out.
+  ByteCount most = 0;
+  bool is_limited = true;
   for (const PlannedDevice& device : rated.devices) {
-    if (device.memory_bytes == 0) continue;
-    least = least == 0 ? device.memory_bytes : std::min(least, device.memory_bytes);
+    is_limited = is_limited && device.memory_bytes > 0;
+    most = std::max(most, device.memory_bytes);
   }
   LongestSequences longest;
   longest.positions = positions;
@@ -170,7 +172,7 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
       request.host_memory_bytes > 0 ? request.host_memory_bytes : host_memory_bytes();
   longest.device = largest([&](int64_t sequence) {
     MicroBatchShape shape{request.shape.sequences, sequence};
-    return least == 0 || device_memory_need(network, stages, shape).total() <= least;
+    return !is_limited || device_memory_need(network, stages, shape).total() <= most;
   });
   ByteCount state = state_bytes(network, request.rounds).total();
   longest.host = largest([&](int64_t sequence) {

@@ -56,7 +56,7 @@ PlanExplanation explain_plan(const ModelPlan& plan);
 
 /// Longest sequences of the model, by what limits them.
 struct LongestSequences {
-  int64_t device = 0;     ///< single layers as stages, in the least device's memory
+  int64_t device = 0;     ///< single layers as stages, in the largest device's memory
   int64_t host = 0;       ///< state and boundaries between single layers in `host_bytes`
   int64_t positions = 0;  ///< of the model
   ByteCount host_bytes = 0;

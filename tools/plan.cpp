@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -15,16 +16,26 @@ namespace stagecoach {
 
 namespace {
 
+/// Of numbers that were not given; not a value one would give.
+constexpr int64_t kUnset = std::numeric_limits<int64_t>::min();
+
 struct PlanOptions {
   std::string model, devices, schedule = "roundpipe", profile, update = "overlap", dtype,
                               host_memory;
   bool explain = false, max_sequence = false;
-  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = 0, lora_rank = 0;
+  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = kUnset, lora_rank = kUnset;
 };
+
+/// 0, which stands for the default, where nothing was given.
+int64_t or_none(int64_t value) {
+  return value == kUnset ? 0 : value;
+}
 
 Status check_options(const PlanOptions& options) {
   if (!options.profile.empty()) {
-    return unimplemented("this version does not read machine profiles yet; leave out --profile");
+    return unimplemented(
+        "this version plans for a machine profile as a device: --devices sim:8xFILE.json for its "
+        "first 8 cards; leave out --profile");
   }
   STAGECOACH_RETURN_IF_ERROR(find_schedule(options.schedule).status());
   if (options.schedule != "roundpipe" && options.schedule != "single") {
@@ -36,6 +47,12 @@ Status check_options(const PlanOptions& options) {
   const std::pair<const char*, int64_t> counts[] = {{"--batch", options.batch},
                                                     {"--microbatches", options.micro_batches},
                                                     {"--rounds", options.rounds}};
+  const std::pair<const char*, int64_t> given[] = {{"--sequence", options.sequence},
+                                                   {"--lora-rank", options.lora_rank}};
+  for (const auto& [name, value] : given) {
+    if (value == kUnset || value >= 1) continue;
+    return invalid_argument(fmt::format("{} is {}; it must be at least 1", name, value));
+  }
   for (const auto& [name, value] : counts) {
     constexpr int64_t kMost = 1'000'000;
     if (value >= 1 && value <= kMost) continue;
@@ -93,8 +110,35 @@ Json explanation_to_json(const PlanExplanation& explanation) {
   return json;
 }
 
-std::string plan_to_text(const ModelPlan& plan, const std::optional<ExecutedStep>& executed,
-                         double tokens) {
+/// The plan run by the executor in virtual time, or why it was not.
+struct Verification {
+  std::optional<ExecutedStep> executed;
+  std::string reason;
+};
+
+/// A plan is none the worse for not having been run: that takes address space for a whole model's
+/// state, which a limit may refuse.
+Result<Verification> verify(const ModelPlan& plan, const std::string& model, DType dtype,
+                            const RatedDevices& rated) {
+  Verification verification;
+  if (executed_actions(plan) > kMostExecutedActions) {
+    verification.reason = fmt::format("its {} actions are more than {}", executed_actions(plan),
+                                      kMostExecutedActions);
+    return verification;
+  }
+  Result<ExecutedStep> executed = execute_step(plan, model, dtype, rated, nullptr);
+  if (executed.is_ok()) {
+    verification.executed = std::move(executed).value();
+  } else if (executed.status().code() == StatusCode::kResourceExhausted) {
+    verification.reason =
+        "no address space for the model's state (ulimit -v): " + executed.status().message();
+  } else {
+    return executed.status();
+  }
+  return verification;
+}
+
+std::string plan_to_text(const ModelPlan& plan, const Verification& verification, double tokens) {
   const StepPrediction& prediction = plan.plan.planned.prediction;
   std::string text = fmt::format(
       "{}\nlongest stage {:.4g} ms, planned in {:.1f} ms\n"
@@ -104,10 +148,10 @@ std::string plan_to_text(const ModelPlan& plan, const std::optional<ExecutedStep
       plan.plan_ms, prediction.step_ns / 1e6, tokens / (prediction.step_ns / 1e9),
       prediction.bubble, prediction.bottleneck(), lanes_to_text(prediction),
       prediction.makespan_ns / 1e6,
-      executed ? fmt::format("{:.6g} ms by the executor in virtual time",
-                             static_cast<double>(executed->report.span_ns) / 1e6)
-               : fmt::format("not verified: its {} actions are more than {}",
-                             executed_actions(plan), kMostExecutedActions));
+      verification.executed
+          ? fmt::format("{:.6g} ms by the executor in virtual time",
+                        static_cast<double>(verification.executed->report.span_ns) / 1e6)
+          : "not verified: " + verification.reason);
   text += memory_to_text(plan);
   for (size_t index = 0; index < plan.setup.devices.size(); ++index) {
     const DeviceShare& share = plan.plan.shares[index];
@@ -163,12 +207,15 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   ModelPlanRequest request;
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
   if (!options.host_memory.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(request.host_memory_bytes, parse_bytes(options.host_memory));
+    Result<ByteCount> bytes = parse_bytes(options.host_memory);
+    if (!bytes.is_ok()) return bytes.status().with_context("--host-memory");
+    if (*bytes <= 0) return invalid_argument("--host-memory is 0; it must be above 0");
+    request.host_memory_bytes = *bytes;
   }
   STAGECOACH_ASSIGN_OR_RETURN(
       PlannedModel model,
-      resolve_planned_model({options.model, options.dtype, options.sequence,
-                             options.batch / options.micro_batches, options.lora_rank}));
+      resolve_planned_model({options.model, options.dtype, or_none(options.sequence),
+                             options.batch / options.micro_batches, or_none(options.lora_rank)}));
   const Network& network = model.network;
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
   if (options.schedule == "single" && rated.devices.size() != 1) {
@@ -182,12 +229,21 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   if (options.max_sequence) {
     answer_longest(longest_sequences(network, request, rated, model.positions), answer);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(ModelPlan plan, plan_model(network, request, rated));
-  std::optional<ExecutedStep> executed;
-  if (executed_actions(plan) <= kMostExecutedActions) {
-    STAGECOACH_ASSIGN_OR_RETURN(executed,
-                                execute_step(plan, options.model, network.dtype, rated, nullptr));
+  Result<ModelPlan> planned = plan_model(network, request, rated);
+  if (!planned.is_ok()) {
+    // The question was how long a sequence may be; nobody asked for this one.
+    bool answered = options.max_sequence && options.sequence == kUnset &&
+                    planned.status().code() == StatusCode::kResourceExhausted;
+    if (!answered) return planned.status();
+    answer.json["reason"] = planned.status().message();
+    answer.text +=
+        fmt::format("sequences of {} do not fit: {}\n", model.sequence, planned.status().message());
+    fmt::print("{}", context.json ? answer.json.dump() + "\n" : answer.text);
+    return kExitOk;
   }
+  ModelPlan plan = std::move(planned).value();
+  STAGECOACH_ASSIGN_OR_RETURN(Verification verification,
+                              verify(plan, options.model, network.dtype, rated));
   int64_t parameters = network.parameter_count(), trained = network.trained_parameter_count();
   answer.json["parameters"] = parameters;
   answer.json["trained_parameters"] = trained;
@@ -196,10 +252,10 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   for (const char* key : {"forward", "backward", "fused"}) answer.json[key] = stages[key];
   answer.json["t_max_s"] = plan.plan.planned.t_max_ns / 1e9;
   answer.json["plan_ms"] = plan.plan_ms;
-  answer.json["predicted"] = predicted_to_json(plan, executed, tokens);
+  answer.json["predicted"] = predicted_to_json(plan, verification.executed, tokens);
   answer.json["memory"] = memory_to_json(plan);
   answer.json["shares"] = shares_to_json(plan);
-  answer.text += plan_to_text(plan, executed, tokens);
+  answer.text += plan_to_text(plan, verification, tokens);
   if (options.explain) {
     PlanExplanation explanation = explain_plan(plan);
     answer.json["explain"] = explanation_to_json(explanation);
@@ -242,7 +298,8 @@ Command make_plan_command() {
        &options->lora_rank},
       {"--host-memory", "SIZE", "what the host has (this machine's, and not checked)",
        &options->host_memory},
-      {"--profile", "FILE", "a machine profile; not in this version yet", &options->profile},
+      {"--profile", "FILE", "not in this version yet: name it in --devices as sim:NxFILE",
+       &options->profile},
       {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
       {"--max-sequence", "", "the longest sequence that fits each memory", &options->max_sequence}};
   command.run = [options](const CommandContext& context) { return run(*options, context); };

@@ -60,7 +60,11 @@ Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDev
                                   kAssumedCpuFlopPerS / 1e9));
     }
     if (pacing.up_bytes_per_s <= 0 || pacing.down_bytes_per_s <= 0) {
-      add_note(rated, fmt::format("{}: transfers take no time; give h2d= and d2h=", spec.text));
+      const char* which = pacing.up_bytes_per_s > 0     ? "transfers down take no time; give d2h="
+                          : pacing.down_bytes_per_s > 0 ? "transfers up take no time; give h2d="
+                                                        : "transfers take no time; give h2d= and "
+                                                          "d2h=";
+      add_note(rated, fmt::format("{}: {}", spec.text, which));
     }
     all.push_back({device, card_of(device, rate), rate * pacing.speed});
   }
@@ -233,6 +237,12 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
   bool shares = !rated.uplinks.empty() || rated.host_memory_bytes_per_s > 0;
   add_note(rated, fmt::format("host work touches {:.3g} GB/s{}", rated.host_bytes_per_s / 1e9,
                               shares ? "" : "; links do not share an uplink or the host's memory"));
+  if (rated.latency_ns > 0) {
+    add_note(rated,
+             fmt::format("the latency of copies, {:.3g} us, counts twice where a micro-batch "
+                         "changes devices and nowhere else",
+                         rated.latency_ns / 1e3));
+  }
   return rated;
 }
 

@@ -123,11 +123,30 @@ std::string sidecar_path(const std::string& csv) {
   return csv + ".stages";
 }
 
+/// Refuses the first parameter of schedules, besides `allowed`, that was given where it means
+/// nothing.
+Status refuse_parameters(const SimulateOptions& options, std::string_view allowed,
+                         const char* because) {
+  for (size_t index = 0; index < options.parameters.size(); ++index) {
+    std::string_view name = schedule_parameters()[index].name;
+    if (!is_set(options.parameters[index]) || name == allowed) continue;
+    return invalid_argument(fmt::format("--{} {}; leave it out", name, because));
+  }
+  return Status::ok();
+}
+
 /// Reads the plan in --csv and its sidecar.
 Result<Plan> read_order(const SimulateOptions& options) {
   if (is_set(options.stages) || is_set(options.micro_batches)) {
     return invalid_argument(
         "--stages and --microbatches come from the file; give --schedule to write one instead");
+  }
+  STAGECOACH_RETURN_IF_ERROR(
+      refuse_parameters(options, "", "comes from the file that --csv reads"));
+  if (!options.update.empty() || !options.per_stage_times.empty()) {
+    return invalid_argument(
+        fmt::format("{} does not go with an order that is read by --csv; leave it out",
+                    options.update.empty() ? "--per-stage-times" : "--update"));
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string csv, read_file(options.csv));
   std::string beside = sidecar_path(options.csv);
@@ -242,7 +261,10 @@ Status check_files(const SimulateOptions& options) {
   if (!options.plot.empty()) STAGECOACH_RETURN_IF_ERROR(check_plot_path(options.plot));
   const std::string order = options.schedule.empty() ? "" : options.csv;
   const std::vector<std::pair<const char*, std::string>> files = {
-      {"--csv", order}, {"--trace", options.trace}, {"--plot", options.plot}};
+      {"--csv", order},
+      {"--csv's sidecar", order.empty() ? "" : sidecar_path(order)},
+      {"--trace", options.trace},
+      {"--plot", options.plot}};
   for (size_t i = 0; i < files.size(); ++i) {
     for (size_t j = i + 1; j < files.size(); ++j) {
       if (files[i].second.empty() || files[i].second != files[j].second) continue;
@@ -250,6 +272,10 @@ Status check_files(const SimulateOptions& options) {
                                           files[i].first, files[j].first, files[i].second));
     }
     STAGECOACH_RETURN_IF_ERROR(check_parent_folder(files[i].first, files[i].second));
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(files[i].second, ignored)) continue;
+    return invalid_argument(
+        fmt::format("{} is '{}', which is a folder; name a file", files[i].first, files[i].second));
   }
   return Status::ok();
 }
@@ -332,6 +358,13 @@ Result<int> simulate_planned_model(const SimulateOptions& options, const Command
         "--model goes with --schedule, --devices, --microbatches, --micro-batch-size, --sequence, "
         "--dtype, --lora-rank, --round, --update and --trace, for example: stagecoach simulate "
         "--model qwen3-8b --devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
+  }
+  STAGECOACH_RETURN_IF_ERROR(
+      refuse_parameters(options, "round", "does not go with --model, whose stages are planned"));
+  if (is_set(options.tokens) || is_set(options.freed_at_input)) {
+    return invalid_argument(
+        fmt::format("{} does not go with --model; leave it out",
+                    is_set(options.tokens) ? "--microbatch-tokens" : "--free-at-i"));
   }
   ModelSimulation simulation;
   simulation.model = {options.model, options.dtype, options.sequence, options.micro_batch_size,

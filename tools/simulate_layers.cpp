@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "scheduler/device_planner.h"
-#include "scheduler/even_stages.h"
 #include "scheduler/layer_time_file.h"
 #include "scheduler/network_profile.h"
+#include "scheduler/partition.h"
 #include "scheduler/plan_fit.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "scheduler/slot_run.h"
@@ -269,6 +269,45 @@ double steady_step_ns(const ScheduleRun& run, int iterations) {
   return static_cast<double>(last - first) / (iterations - 1);
 }
 
+/// Refuses what a device cannot hold: weights in as many versions as it keeps, their gradients'
+/// sums, what micro-batches in flight keep, and a stage at work where backward recomputes.
+Status check_memory(const ScheduleRun& run, const Inputs& inputs, double freed_at_input) {
+  std::vector<int64_t> kept;
+  for (const LayerProfile& layer : inputs.times.layers) {
+    kept.push_back(layer.recompute_ns > 0 ? layer.boundary_bytes : layer.saved_bytes);
+  }
+  std::vector<int64_t> peaks =
+      activation_use(run.plan, run.timeline, kept, freed_at_input).peak_bytes;
+  for (int device = 0; device < run.plan.device_count(); ++device) {
+    std::vector<bool> is_here(inputs.times.layers.size(), false);
+    ByteCount work = 0, weights = 0, sums = 0;
+    for (const Action& action : run.plan.device_actions[device]) {
+      const Stage& stage = run.plan.stage_of(action);
+      ByteCount of_stage = 0;
+      for (int index = stage.first_layer; index <= stage.last_layer; ++index) {
+        const LayerProfile& layer = inputs.times.layers[index];
+        if (layer.recompute_ns > 0) of_stage += layer.saved_bytes;
+        if (is_here[index]) continue;
+        is_here[index] = true;
+        weights += run.versions.kept[device] * layer.parameter_bytes;
+        sums += layer.gradient_sum_bytes;
+      }
+      work = std::max(work, of_stage);
+    }
+    ByteCount memory = inputs.rated.devices[device].memory_bytes;
+    ByteCount need = weights + sums + peaks[device] + work;
+    if (memory == 0 || need <= memory) continue;
+    return resource_exhausted(fmt::format(
+        "device {} has {} ({} bytes), but schedule {} keeps {} ({} bytes) on it: weights {}, "
+        "gradient sums {}, activations {}; name more devices, more memory ([memory=…]) or "
+        "roundpipe, which streams its stages",
+        inputs.rated.devices[device].name, format_bytes(memory), memory, run.plan.schedule,
+        format_bytes(need), need, format_bytes(weights), format_bytes(sums),
+        format_bytes(peaks[device] + work)));
+  }
+  return Status::ok();
+}
+
 SimulatedRun describe_pipeline(ScheduleRun run, const Inputs& inputs, int iterations) {
   double step_ns = steady_step_ns(run, iterations);
   double work_ns = static_cast<double>(run.measures.work_ns) / iterations;
@@ -323,17 +362,24 @@ Result<SimulatedRun> run_pipeline(const LayerSimulation& simulation, const Input
     STAGECOACH_ASSIGN_OR_RETURN(Plan plan, make_plan(schedule, parameters));
     speeds = stage_speeds(plan, parameters.speeds);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(std::vector<int> firsts, cut_evenly(inputs.times.layers, speeds));
+  std::vector<double> costs;
+  for (const LayerProfile& layer : inputs.times.layers) {
+    costs.push_back(layer.forward_ns + layer.recompute_ns + layer.backward_ns);
+  }
+  if (count > std::ssize(costs)) {
+    return invalid_argument(fmt::format("{} layers cannot be cut into {} stages; use 1 to {}",
+                                        costs.size(), count, costs.size()));
+  }
+  parameters.layers = partition_evenly(costs, speeds);
   std::vector<Stage> stages;
-  for (int stage = 0; stage < count; ++stage) {
-    int end = stage + 1 < count ? firsts[stage + 1] : static_cast<int>(inputs.times.layers.size());
-    stages.push_back({ActionKind::kForward, firsts[stage], end - 1});
-    parameters.layers.emplace_back(firsts[stage], end - 1);
+  for (const auto& [first, last] : parameters.layers) {
+    stages.push_back({ActionKind::kForward, first, last});
   }
   parameters.stage_times = stage_times(inputs, stages);
   parameters.times = parameters.stage_times.front();
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run,
                               run_schedule(schedule.name, parameters, simulation.freed_at_input));
+  STAGECOACH_RETURN_IF_ERROR(check_memory(run, inputs, simulation.freed_at_input));
   return describe_pipeline(std::move(run), inputs, parameters.iterations.value_or(1));
 }
 
@@ -371,6 +417,7 @@ Result<SimulatedRun> simulate_layers_in_order(Plan plan, OrderNotation notation,
   conditions.notation = notation;
   int iterations = plan.micro_batches / plan.window_size();
   STAGECOACH_ASSIGN_OR_RETURN(ScheduleRun run, run_plan(std::move(plan), conditions));
+  STAGECOACH_RETURN_IF_ERROR(check_memory(run, inputs, conditions.freed_at_input));
   return describe_pipeline(std::move(run), inputs, iterations);
 }
 

@@ -78,6 +78,13 @@ Result<TraceContent> read_trace(const std::string& path) {
     add_event(*event, content);
     return Status::ok();
   }));
+  size_t last = text.find_last_not_of(" \n\r\t");
+  if (last == std::string::npos || text[last] != '}' || text.find("]}", last - 1) != last - 1) {
+    return data_loss(fmt::format(
+        "{}: ends in the middle: it was cut; write it again by another run, or remove it for a "
+        "report without a timeline",
+        path));
+  }
   if (content.threads.empty()) {
     return data_loss(fmt::format("{}: holds no named tracks; was it written by train?", path));
   }

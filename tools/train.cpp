@@ -5,6 +5,7 @@
 #include "core/bytes.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "testing/happens_before.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "train/training_loop.h"
@@ -89,11 +90,23 @@ void print_plan(const Json& plan) {
   fmt::print("plan, one line a device:\n{}\n", plan.find("plan")->as_string());
 }
 
-Result<int> run(const TrainOptions& options, const CommandContext& context) {
-  if (options.check_races) {
-    return unimplemented(
-        "--check-races: this version does not have the race checker yet; leave the option out");
+Result<TrainingOutcome> train(const TrainConfig& config, const TrainOptions& options,
+                              const CommandContext& context) {
+  LoopOptions loop{context.json, options.dry_run, {}};
+  if (!options.check_races) return run_training(config, loop, context.backends);
+  auto checker = std::make_shared<HappensBefore>();
+  loop.race_count = [&checker] { return checker->race_count(); };
+  BackendRegistry checked = check_races_of(context.backends, checker);
+  Result<TrainingOutcome> outcome = run_training(config, loop, checked);
+  for (const Race& race : checker->races()) {
+    fmt::print(stderr, "race: {}\n", format_race(race));
   }
+  fmt::print(stderr, "{} accesses checked, {} races\n", checker->access_count(),
+             checker->race_count());
+  return outcome;
+}
+
+Result<int> run(const TrainOptions& options, const CommandContext& context) {
   if (options.config.empty() && options.model.empty() && options.set.empty()) {
     return invalid_argument(
         "nothing to train; give --config FILE, or --model M --data F --devices D");
@@ -107,9 +120,7 @@ Result<int> run(const TrainOptions& options, const CommandContext& context) {
     }
     return kExitOk;
   }
-  LoopOptions loop{context.json, options.dry_run};
-  STAGECOACH_ASSIGN_OR_RETURN(TrainingOutcome outcome,
-                              run_training(config, loop, context.backends));
+  STAGECOACH_ASSIGN_OR_RETURN(TrainingOutcome outcome, train(config, options, context));
   switch (outcome.end) {
     case TrainingEnd::kInterrupted:
       return kExitInterrupted;
@@ -150,7 +161,8 @@ Command make_train_command() {
       {"--devices", "SPEC", "devices to use (devices.use)", &options->devices},
       {"--dry-run", "", "check and plan, write nothing", &options->dry_run},
       {"--print-config", "", "print every key with its value", &options->print_config},
-      {"--check-races", "", "look for races (not in this version yet)", &options->check_races}};
+      {"--check-races", "", "look for work that nothing orders; summary.json counts it as races",
+       &options->check_races}};
   command.run = [options](const CommandContext& context) { return run(*options, context); };
   return command;
 }

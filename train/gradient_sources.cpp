@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/flush_denormals.h"
 #include "hal/host_access.h"
 #include "train/simd_targets.h"
 
@@ -145,7 +144,6 @@ double sum_of_squares(const GradientSources& gradients, int64_t count, TaskPool&
     note_host_read(source, count * dtype_size_bytes(gradients.dtype), "norm");
   }
   pool.parallel_for(groups, [&](int64_t group) {
-    FlushDenormals flush;
     sums[static_cast<size_t>(group)] =
         HWY_DYNAMIC_DISPATCH(sum_pieces)(gradients, group * kPiecesTogether, count);
   });

@@ -15,9 +15,9 @@ struct GradientSources {
 };
 
 /// Sum of squares of `count` accumulated gradients: pieces of 64 Ki elements, each added up in fp64
-/// in index order, then the pieces in order; denormals count as zero. The same bits on any SIMD
-/// target and any number of threads, and as Ops::sum_of_squares but for denormals. It is finite
-/// exactly when all gradients are. Thread rule: any thread.
+/// in index order, then the pieces in order. The same bits on any SIMD target and any number of
+/// threads, and as Ops::sum_of_squares of the sums. It is finite exactly when all gradients are.
+/// Thread rule: any thread.
 double sum_of_squares(const GradientSources& gradients, int64_t count, TaskPool& pool);
 
 }  // namespace stagecoach

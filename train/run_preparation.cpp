@@ -122,6 +122,16 @@ Status check_output_folder(const std::string& folder) {
     return io_error(fmt::format("output.dir = \"{}\": '{}' is not a folder; name another", folder,
                                 place.string()));
   }
+  // What stands where the run will write must be a file that it may replace.
+  for (const char* name : {"metrics.jsonl", "summary.json", "layer_times.json", "trace.json"}) {
+    fs::path file = fs::path(folder) / name;
+    fs::file_status status = fs::symlink_status(file, ignored);
+    if (!fs::exists(status) || fs::is_regular_file(status) || fs::is_symlink(status)) continue;
+    return io_error(fmt::format(
+        "output.dir = \"{}\": '{}' is {} where the run writes a file; remove it or name another "
+        "folder",
+        folder, file.string(), fs::is_directory(status) ? "a folder" : "no file"));
+  }
   std::string probe = (place / fmt::format(".stagecoach-probe-{}", ::getpid())).string();
   Result<FileWriter> writer = FileWriter::create(probe);
   ::unlink(probe.c_str());

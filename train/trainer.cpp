@@ -73,7 +73,8 @@ struct Trainer::Impl {
   MicroBatchShape shape;
   PlanRequest request;
   PlannedRun planned;
-  std::vector<ByteCount> planned_bytes;  ///< per device: the most that any plan so far took
+  std::vector<ByteCount> used_before;    ///< per device: what its backend takes or sets aside
+  std::vector<ByteCount> planned_bytes;  ///< per device: the most with any plan so far
   std::optional<RunTuner> tuner;
   std::vector<std::string> notes;
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
@@ -146,6 +147,7 @@ Status Trainer::Impl::prepare_request() {
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     request.devices.push_back(device->info());
     request.free_bytes.push_back(usage.total_bytes - usage.used_bytes);
+    used_before.push_back(usage.used_bytes);
   }
   request.shape = shape;
   request.micro_batches = static_cast<int>(options.micro_batches);
@@ -211,7 +213,8 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   for (size_t index = 0; index < planned.devices.size(); ++index) {
     int device = planned.devices[index];
     setup.devices.push_back(devices[device]);
-    planned_bytes[device] = std::max(planned_bytes[device], planned.arena_bytes[index]);
+    ByteCount bytes = used_before[device] + planned.arena_bytes[index];
+    planned_bytes[device] = std::max(planned_bytes[device], bytes);
   }
   setup.trace_processes = planned.devices;
   setup.host_state = state.get();

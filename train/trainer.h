@@ -86,7 +86,7 @@ struct TrainerReport {
   double host_state_bytes_per_parameter = 0;  ///< of state_bytes
   int64_t bytes_up = 0, bytes_down = 0;
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
-  std::vector<ByteCount> device_planned_bytes;  ///< stage memory, per device: the most of any plan
+  std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far
   /// A step as planned from measured times and as it was, in the median since that plan; 0 while
   /// nothing was measured or where stages are bound.
   double step_predicted_ns = 0, step_ns = 0;

@@ -73,9 +73,8 @@ std::string plan_and_life(const TrainerReport& report) {
   ByteCount planned = 0, most = 0;
   for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
   for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
-  std::string text =
-      fmt::format("planned and measured: stage memory {} of at most {} in use on a device",
-                  format_bytes(planned), format_bytes(most));
+  std::string text = fmt::format("planned and measured: {} and {} of memory on the fullest device",
+                                 format_bytes(planned), format_bytes(most));
   if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
   return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
                             report.step_predicted_ns / 1e6, report.step_ns / 1e6);
@@ -334,6 +333,7 @@ Json TrainingRun::summary() const {
   json["host_peak_bytes"] = host_peak_bytes();
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
+  if (options_.race_count) json["races"] = options_.race_count();
   json["wall_s"] = seconds_since(start_ns_);
   json["plan"] = plan_to_text(trainer_.plan());
   json["weights_sha256"] = trainer_.weights_sha256();

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "core/json.h"
 #include "core/status.h"
 #include "hal/backend_registry.h"
@@ -11,6 +14,8 @@ namespace stagecoach {
 struct LoopOptions {
   bool json_lines = false;  ///< metrics as JSON lines on stdout
   bool dry_run = false;     ///< check everything, plan, write nothing
+  /// Set when the devices are checked for races: how many there were, for the summary's `races`.
+  std::function<int64_t()> race_count;
 };
 
 /// How a run ended when nothing failed.

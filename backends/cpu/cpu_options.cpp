@@ -52,9 +52,20 @@ Status check_names(const DeviceSpec& spec) {
   return Status::ok();
 }
 
-/// Reads option `name` with `parse` into `target` when it is given; it must come out above 0.
+/// What a device can be told to be. Beyond these, times are no numbers any more.
+struct Range {
+  double least = 0, most = 0;
+};
+constexpr Range kSpeeds{1e-3, 1e3};
+constexpr Range kFlopPerS{1e3, 1e18};
+constexpr Range kBytesPerS{1e3, 1e15};
+constexpr Range kBytes{1, 1e15};
+constexpr Range kLatencyNs{1, 1e11};
+
+/// Reads option `name` with `parse` into `target` when it is given; it must lie in `range`.
 template <typename T, typename Parse>
-Status read_positive(const DeviceSpec& spec, const char* name, Parse parse, T& target) {
+Status read_positive(const DeviceSpec& spec, const char* name, Parse parse, Range range,
+                     T& target) {
   auto found = spec.options.find(name);
   if (found == spec.options.end()) return Status::ok();
   const std::string& text = found->second.front();
@@ -64,6 +75,10 @@ Status read_positive(const DeviceSpec& spec, const char* name, Parse parse, T& t
   }
   if (!(value.value() > 0)) {
     return spec_error(spec, fmt::format("option '{}' is {}; it must be above 0", name, text));
+  }
+  if (!(value.value() >= range.least && value.value() <= range.most)) {
+    return spec_error(spec, fmt::format("option '{}' is {}; it must be from {:g} to {:g}", name,
+                                        text, range.least, range.most));
   }
   target = static_cast<T>(value.value());
   return Status::ok();
@@ -86,6 +101,10 @@ Status read_speeds(const DeviceSpec& spec, bool has_flops, std::vector<CpuDevice
     if (error != std::errc() || next != end || !std::isfinite(speed) || speed <= 0) {
       return spec_error(spec, fmt::format("option 'speed' holds '{}'; give numbers above 0", text));
     }
+    if (speed < kSpeeds.least || speed > kSpeeds.most) {
+      return spec_error(spec, fmt::format("option 'speed' holds '{}'; it must be from {:g} to {:g}",
+                                          text, kSpeeds.least, kSpeeds.most));
+    }
     if (speed > 1 && !has_flops) {
       return spec_error(spec, fmt::format("speed {} needs flops=: without it a kernel takes its "
                                           "real time / speed, which cannot be shorter than real; "
@@ -104,11 +123,16 @@ Result<std::vector<CpuDeviceOptions>> parse_cpu_options(const DeviceSpec& spec) 
   STAGECOACH_RETURN_IF_ERROR(check_names(spec));
   CpuDeviceOptions common;
   CpuPacing& pacing = common.pacing;
-  STAGECOACH_RETURN_IF_ERROR(read_positive(spec, "memory", parse_bytes, common.memory_bytes));
-  STAGECOACH_RETURN_IF_ERROR(read_positive(spec, "flops", parse_rate, pacing.flop_per_s));
-  STAGECOACH_RETURN_IF_ERROR(read_positive(spec, "h2d", parse_bytes, pacing.up_bytes_per_s));
-  STAGECOACH_RETURN_IF_ERROR(read_positive(spec, "d2h", parse_bytes, pacing.down_bytes_per_s));
-  STAGECOACH_RETURN_IF_ERROR(read_positive(spec, "latency", parse_duration_ns, pacing.latency_ns));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "memory", parse_bytes, kBytes, common.memory_bytes));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "flops", parse_rate, kFlopPerS, pacing.flop_per_s));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "h2d", parse_bytes, kBytesPerS, pacing.up_bytes_per_s));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "d2h", parse_bytes, kBytesPerS, pacing.down_bytes_per_s));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "latency", parse_duration_ns, kLatencyNs, pacing.latency_ns));
   std::vector<CpuDeviceOptions> devices(static_cast<size_t>(count), common);
   STAGECOACH_RETURN_IF_ERROR(read_speeds(spec, pacing.flop_per_s > 0, devices));
   return devices;

@@ -24,6 +24,7 @@ Result<LoopedTable> looped_table(std::string_view schedule, const ScheduleParame
                                  int chunks) {
   int group = looped_group(parameters);
   int stages = parameters.stages, micro_batches = parameters.micro_batches;
+  STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "group", group, 1, kNoLimit));
   if (chunks > 1) {
     STAGECOACH_RETURN_IF_ERROR(
         check_range(schedule, "microbatches", micro_batches, stages, kNoLimit));

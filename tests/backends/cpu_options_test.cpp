@@ -82,6 +82,10 @@ TEST(CpuOptions, RefusalsNameElementOptionAndFix) {
            {"cpu:1[speed=nan]", "numbers above 0"},
            {"cpu:1[flops=1G,speed=inf]", "numbers above 0"},
            {"cpu:1[speed=half]", "numbers above 0"},
+           {"cpu:1[flops=1G,speed=1e-300]", "from 0.001 to 1000"},
+           {"cpu:1[flops=1G,speed=1e300]", "from 0.001 to 1000"},
+           {"cpu:1[flops=1e-9]", "option 'flops' is 1e-9; it must be from 1000 to"},
+           {"cpu:1[h2d=1]", "option 'h2d' is 1; it must be from 1000 to"},
        }) {
     auto options = parse(one.text);
     ASSERT_FALSE(options.is_ok()) << one.text;

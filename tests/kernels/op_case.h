@@ -79,7 +79,8 @@ OpCase make_case(std::string name, OpKind kind, std::initializer_list<HostTensor
 /// hardware is to be proven with. Made one by one, since large ones hold much memory.
 std::vector<std::function<OpCase(CaseMaker&)>> op_cases(DType dtype, bool large);
 
-/// "" when `actual` is as close to the oracle as storage allows: integers and fp64 equal; relative
+/// "" when `actual` is as close to the oracle as storage allows: integers, fp64 and all of adamw
+/// equal; relative
 /// Frobenius error at most 1e-5 (1e-2 in 16 bits); and for each row of 16-bit outputs an error, as
 /// measured against fp32 arithmetic, at most twice the oracle's; plus what fp32 loses of terms that
 /// cancel. Else what is wrong.

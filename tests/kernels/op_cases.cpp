@@ -33,6 +33,29 @@ double largest(const HostTensor& tensor) {
   return result;
 }
 
+void add_updates(Makers& makers, DType dtype, const Shape& shape) {
+  makers.push_back([=](CaseMaker& m) {
+    OpCase test =
+        make_case("adamw", OpKind::kAdamW,
+                  {m.random(kF32, shape), m.random(kF32, shape), m.random(kF32, shape, 0.1, 1.0)},
+                  {m.random(dtype, shape)});
+    test.call.adamw = AdamWNumbers{1e-3f, 0.9f, 0.95f, 0.1f, 7};
+    test.call.epsilon = 1e-8f;
+    test.call.scale = 0.25f;
+    return test;
+  });
+  // Squares and products that are denormal, or nearly.
+  makers.push_back([=](CaseMaker& m) {
+    OpCase test = make_case("adamw of small numbers", OpKind::kAdamW,
+                            {m.random(kF32, shape, 1e-37), m.random(kF32, shape, 1e-38),
+                             m.random(kF32, shape, 1e-39, 1e-38)},
+                            {m.random(dtype, shape, dtype == DType::kF16 ? 1e-7 : 1e-19)});
+    test.call.adamw = AdamWNumbers{1e-3f, 0.9f, 0.95f, 0.1f, 1};
+    test.call.epsilon = 1e-8f;
+    return test;
+  });
+}
+
 void add_elementwise(Makers& makers, DType dtype, bool large) {
   for (RowsColumns size : matrix_shapes(large)) {
     Shape shape = {size.rows, size.columns};
@@ -83,16 +106,7 @@ void add_elementwise(Makers& makers, DType dtype, bool large) {
                          {m.random(dtype, shape, 100.0)});
       });
     }
-    makers.push_back([=](CaseMaker& m) {
-      OpCase test =
-          make_case("adamw", OpKind::kAdamW,
-                    {m.random(kF32, shape), m.random(kF32, shape), m.random(kF32, shape, 0.1, 1.0)},
-                    {m.random(dtype, shape)});
-      test.call.adamw = AdamWNumbers{1e-3f, 0.9f, 0.95f, 0.1f, 7};
-      test.call.epsilon = 1e-8f;
-      test.call.scale = 0.25f;
-      return test;
-    });
+    add_updates(makers, dtype, shape);
   }
 }
 

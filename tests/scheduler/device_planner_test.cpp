@@ -1,6 +1,7 @@
 #include "scheduler/device_planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -155,6 +156,29 @@ TEST(DevicePlanner, NeverSlowerThanTheFastestAloneWithRandomDevices) {
     sum += efficiency(setup, *plan);
   }
   RecordProperty("mean_efficiency", std::to_string(sum / kTrials));
+}
+
+TEST(DevicePlanner, NeverSlowerThanAnyDeviceAloneWhateverItsLink) {
+  std::mt19937_64 generator(32);
+  std::uniform_real_distribution<double> speed(0.05, 1), digits(-5, 2);
+  for (int trial = 0; trial < 60; ++trial) {
+    StepSetup setup = random_setup(generator, 4 + static_cast<int>(generator() % 12));
+    add_bytes(setup, generator, 0);
+    setup.devices.resize(2 + generator() % 3);
+    for (PlannedDevice& device : setup.devices) {
+      device.speed = speed(generator);
+      device.up_bytes_per_ns = device.down_bytes_per_ns = std::pow(10, digits(generator));
+    }
+    Result<DevicePlan> plan = plan_for_devices(setup);
+    ASSERT_TRUE(plan.is_ok());
+    for (const PlannedDevice& device : setup.devices) {
+      StepSetup alone = setup;
+      alone.devices = {device};
+      EXPECT_LE(plan->planned.prediction.step_ns,
+                plan_for_devices(alone)->planned.prediction.step_ns * 1.02)
+          << "trial " << trial << " " << device.speed << " " << device.up_bytes_per_ns;
+    }
+  }
 }
 
 TEST(DevicePlanner, EqualDevicesRotate) {

@@ -82,7 +82,9 @@ def allowed_folders(path):
         return ['core', 'hal', 'backends']
     if folder == 'testing':
         return ['core', 'hal', 'testing', 'backends/gpu']
-    if folder in ('tools', 'examples'):
+    if folder == 'tools':
+        return LIBRARY_FOLDERS  # --check-races
+    if folder == 'examples':
         return PRODUCT_FOLDERS
     return CODE_FOLDERS
 

@@ -116,8 +116,6 @@ TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
     expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
   }
   expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");
-  expect_refusal({"train", "--model", "m", "--check-races"},
-                 "--check-races: this version does not have");
 }
 
 TEST(CommandLine, BadEnvironmentIsRefusedByName) {

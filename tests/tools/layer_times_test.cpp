@@ -1,4 +1,5 @@
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,9 +113,9 @@ TEST_F(SimulateLayers, SlideDpSharesTheBatch) {
 TEST_F(SimulateLayers, BoundStagesAreCutBySpeed) {
   Json json = answer("sim:4xbox.json",
                      {"--schedule", "gpipe", "--microbatches", "64", "--update", "barrier"});
-  EXPECT_EQ(json.find("stages")->dump(), "[[0,3],[4,8],[9,13],[14,15]]");
-  // Stages of 120, 150, 150 and, two layers at half the speed, 120 ms.
-  EXPECT_NEAR(number(json, "makespan"), 64 * 150 + 150 + 120 + 120, 1);
+  EXPECT_EQ(json.find("stages")->dump(), "[[0,4],[5,9],[10,14],[15,15]]");
+  // Stages of 150, 150, 150 and, a layer at half the speed, 60 ms.
+  EXPECT_NEAR(number(json, "makespan"), 64 * 150 + 150 + 150 + 60, 1);
 }
 
 TEST_F(SimulateLayers, MachineProfilesAreTaken) {
@@ -184,6 +185,48 @@ TEST_F(SimulateLayers, MicroBatchesMayHaveOtherSizes) {
   std::ofstream(folder_.file("times.json"))
       << R"({"layers": [{"forward_ms": 1, "backward_ms": 2, "repeat": 0.5}]})";
   expect_refusal("sim:1xrtx4090", {"--schedule", "gpipe", "--microbatches", "8"}, "repeat is 0.5");
+}
+
+TEST_F(SimulateLayers, BoundStagesThatDoNotFitAreRefused) {
+  std::ofstream(folder_.file("times.json")) << R"({"layers": [{"name": "block", "repeat": 16,
+    "forward_ms": 10, "backward_ms": 20, "recompute_ms": 0, "parameter_bytes": 1e9,
+    "activation_bytes": 1e9}]})";
+  std::vector<std::string> more = {"--schedule", "gpipe", "--microbatches", "8"};
+  CommandResult result = run("sim:4xrtx4090", more);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.errors, HasSubstr("device sim:0 has 24.00 GiB"));
+  EXPECT_THAT(result.errors, HasSubstr("schedule gpipe keeps"));
+  EXPECT_EQ(result.output, "");
+  // Four layers on each: 4 GB of weights, 8 of sums, 4 for each of 8 micro-batches.
+  EXPECT_EQ(run("sim:4xrtx4090[memory=43G]", more).exit_code, 0);
+  EXPECT_EQ(run("sim:4xrtx4090[memory=40G]", more).exit_code, 4);
+  more[1] = "1f1b";  // as many micro-batches as devices
+  EXPECT_EQ(run("sim:4xrtx4090[memory=27G]", more).exit_code, 0);
+  EXPECT_EQ(run("sim:4xrtx4090[memory=24G]", more).exit_code, 4);
+}
+
+// A fast card behind a slow link holds up those that are not.
+TEST_F(SimulateLayers, ACardWhoseLinkHoldsUpTheOthersIsLeftOut) {
+  std::ofstream(folder_.file("times.json")) << R"({"layers": [{"name": "block", "repeat": 16,
+    "forward_ms": 10, "backward_ms": 20, "parameter_bytes": 1e9, "boundary_bytes": 1e8}]})";
+  std::ofstream(folder_.file("box.json")) << R"({"cards": [
+    {"flop_per_s": 1.1e14, "memory_bytes": 1e12, "up_bytes_per_s": 1e8, "down_bytes_per_s": 1e8},
+    {"flop_per_s": 1e14, "memory_bytes": 1e12, "up_bytes_per_s": 1e12, "down_bytes_per_s": 1e12}],
+    "host": {"work_bytes_per_s": 1e12}})";
+  Json json = answer("sim:2xbox.json", {"--schedule", "roundpipe", "--microbatches", "4"});
+  // 16 layers of 30 ms, four micro-batches, at 1 / 1.1 of the speed; a little for transfers.
+  EXPECT_LT(number(json, "step_s"), 1.2 * 16 * 4 * 0.030 * 1.1);
+}
+
+TEST_F(SimulateLayers, FilesThatWouldHideOthersAreRefused) {
+  std::vector<std::string> more = {"--schedule", "gpipe", "--microbatches", "4", "--csv", "a.csv"};
+  more.insert(more.end(), {"--trace", "a.csv.stages"});
+  expect_refusal("sim:4xrtx4090", more, "both name 'a.csv.stages'");
+  std::filesystem::create_directory(folder_.file("d.csv.stages"));
+  more[5] = "d.csv";
+  more[7] = "t.json";
+  expect_refusal("sim:4xrtx4090", more, "'d.csv.stages', which is a folder");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("d.csv")));
 }
 
 }  // namespace

@@ -224,7 +224,7 @@ TEST(ModelShapes, Refusals) {
   expect_refusal(command("plan", "qwen3-8b", "sim:8xrtx4090", {"--host-memory", "64G"}), 4,
                  "of host memory");
   expect_refusal(command("plan", "qwen3-8b", "sim:8xrtx4090", {"--lora-rank", "-1"}), 1,
-                 "a LoRA rank is from 1 to the hidden size, 4096, not -1");
+                 "--lora-rank is -1; it must be at least 1");
   expect_refusal(command("plan", "qwen3-8b", "sim:8xrtx4090", {"--sequence", "-1"}), 1,
                  "--sequence is -1");
   expect_refusal(command("simulate", "qwen3-8b", "sim:8xrtx4090",

@@ -119,7 +119,7 @@ TEST(PlanCommand, RefusesByName) {
   expect_refusal(plan("cpu:2[memory=100M]"), 4, "layer 'head' alone needs");
   expect_refusal(plan("cpu:2", {"--schedule", "1f1b"}), 1, "plans roundpipe and single");
   expect_refusal(plan("cpu:2", {"--schedule", "single"}), 1, "single has one device, not 2");
-  expect_refusal(plan("cpu:2", {"--profile", "p.json"}), 1, "machine profiles");
+  expect_refusal(plan("cpu:2", {"--profile", "p.json"}), 1, "sim:8xFILE.json");
   expect_refusal(plan("cpu:2", {"--microbatches", "3"}), 1, "must divide --batch, 16");
   expect_refusal(plan("cpu:2", {"--rounds", "3"}), 1, "must divide --microbatches, 4");
   expect_refusal(plan("cpu:2", {"--sequence", "4096"}), 1, "1024 positions");
@@ -202,6 +202,36 @@ TEST_F(LayerTimesCommand, OtherRefusals) {
   expect_refusal({"simulate", "--schedule", "1f1b", "--stages", "2", "--microbatches", "2",
                   "--devices", "cpu:2"},
                  1, "--devices goes with --layer-times or --model");
+}
+
+// The question is how long a sequence may be, so one that does not fit is no answer.
+TEST(PlanCommand, MaxSequenceAnswersWhereTheDefaultDoesNotFit) {
+  std::vector<std::string> question = plan("cpu:1[memory=700M]", {"--max-sequence"});
+  Json json = answer(question);
+  int64_t tokens = json.find("max_sequence")->find("tokens")->as_integer();
+  EXPECT_GT(tokens, 8);
+  EXPECT_LT(tokens, 1024);
+  EXPECT_EQ(
+      run_command(plan("cpu:1[memory=700M]", {"--sequence", std::to_string(tokens)})).exit_code, 0);
+  EXPECT_EQ(
+      run_command(plan("cpu:1[memory=700M]", {"--sequence", std::to_string(tokens + 1)})).exit_code,
+      4);
+  // A device that holds less is left out, so the largest decides.
+  json = answer(plan("cpu:1[memory=600M],cpu:1[memory=700M]", {"--max-sequence"}));
+  EXPECT_EQ(json.find("max_sequence")->find("tokens")->as_integer(), tokens);
+}
+
+TEST(PlanCommand, NumbersBeyondTheirRangeAreRefusedByName) {
+  expect_refusal(plan("cpu:1[flops=1G,speed=1e-300]"), 1, "option 'speed' holds '1e-300'");
+  expect_refusal(plan("cpu:1[flops=0.001]"), 1, "option 'flops' is 0.001");
+  expect_refusal(plan("cpu:2", {"--sequence", "0"}), 1, "--sequence is 0");
+  expect_refusal(plan("cpu:2", {"--host-memory", "nan"}), 1, "--host-memory");
+}
+
+// Idle shares are those of the devices that take part.
+TEST(PlanCommand, ALeftOutDeviceIsNotCountedAsIdle) {
+  Json json = answer(plan("cpu:1[flops=1G],cpu:1[flops=1G,memory=1K]", {"--update", "barrier"}));
+  EXPECT_LT(json.find("predicted")->find("bubble")->as_number(), 0.05);
 }
 
 }  // namespace

@@ -101,5 +101,14 @@ TEST_F(ReportPrediction, IsLeftOutWhereThereIsNone) {
   EXPECT_NEAR(trace.find("span_us")->as_number(), 400, 1e-6);
 }
 
+TEST_F(ReportPrediction, ACutTraceIsNoShorterRun) {
+  write(true);
+  std::string path = folder_.file("run/trace.json"), whole = read_file(path).value();
+  std::ofstream(path) << whole.substr(0, whole.size() / 2);
+  CommandResult result = run_command({"report", "run"}, folder_.path());
+  EXPECT_EQ(result.exit_code, 3) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("it was cut"));
+}
+
 }  // namespace
 }  // namespace stagecoach

@@ -34,6 +34,18 @@ class TrainRun : public testing::Test {
   RunFolder folder_;
 };
 
+TEST_F(TrainRun, CountsRacesWhenAskedAndGivesTheSameWeights) {
+  CommandResult plain = folder_.train();
+  ASSERT_EQ(plain.exit_code, 0) << plain.errors;
+  EXPECT_EQ(folder_.json("out/summary.json").find("races"), nullptr);
+  std::string expected = sha();
+  CommandResult checked = folder_.train({"output.dir=checked"}, {"--check-races"});
+  ASSERT_EQ(checked.exit_code, 0) << checked.errors;
+  EXPECT_EQ(number(folder_.json("checked/summary.json"), "races"), 0) << checked.errors;
+  EXPECT_THAT(checked.errors, testing::ContainsRegex("[1-9][0-9]+ accesses checked, 0 races"));
+  EXPECT_EQ(sha("checked"), expected);
+}
+
 TEST_F(TrainRun, LeavesEverythingTheContractNames) {
   CommandResult result = folder_.train({"train.eval_every=10"}, {"--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;

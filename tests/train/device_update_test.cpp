@@ -127,6 +127,7 @@ TEST_F(DeviceUpdate, NormIsTheDevicesOnEverySimdTargetAndThread) {
   std::unique_ptr<TaskPool> one = TaskPool::create(1);
   for (int64_t count : {1, 255, 64 * 1024 + 1, 700'001, 1'200'000}) {
     std::vector<float> values = normals(count, 5, 2.0f);
+    std::vector<float> wild = random_patterns(count, 6);
     auto halves = rounded<Float16>(values);
     auto brains = rounded<BFloat16>(values);
     auto check = [&](const void* source, const TensorView& in) {
@@ -146,6 +147,7 @@ TEST_F(DeviceUpdate, NormIsTheDevicesOnEverySimdTargetAndThread) {
       hwy::SetSupportedTargetsForTest(0);
     };
     check(values.data(), tensor(values, DType::kF32));
+    check(wild.data(), tensor(wild, DType::kF32));
     check(halves.data(), tensor(halves, DType::kF16));
     check(brains.data(), tensor(brains, DType::kBF16));
   }

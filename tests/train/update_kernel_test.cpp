@@ -404,6 +404,54 @@ TEST_F(UpdateKernel, PublishesTheRoundedNewParametersAndKeepsTheOldVersion) {
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(block.parameter(i), same.parameter(i));
 }
 
+/// Publishes `values` by an update that changes nothing and compares with rounding one by one.
+template <typename Storage>
+void expect_published(const std::vector<float>& values, TaskPool& pool) {
+  auto count = static_cast<int64_t>(values.size());
+  std::vector<float> parameters = values, first(values.size()), second(values.size());
+  std::vector<BFloat16> gradients(values.size());
+  std::vector<Storage> published(values.size(), Storage{0x5a5a});
+  const void* source = gradients.data();
+  UpdatePiece piece;
+  piece.element_count = count;
+  piece.gradients = {DType::kBF16, {&source, 1}};
+  piece.parameters = piece.new_parameters = parameters.data();
+  piece.published = published.data();
+  piece.published_dtype = dtype_of<Storage>::value;
+  piece.first_moment.values = first.data();
+  piece.second_moment.values = second.data();
+  UpdateNumbers numbers;  // a learning rate of zero
+  ASSERT_EQ(update_piece(piece, numbers, pool), 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(parameters[i], values[i]);
+    ASSERT_EQ(published[i].bits, from_float<Storage>(values[i]).bits) << values[i];
+  }
+}
+
+TEST_F(UpdateKernel, EveryTieIsRoundedToEven) {
+  for (int64_t target : simd_targets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    std::vector<float> brain_ties, half_ties;
+    auto add = [](std::vector<float>& values, uint32_t bits) {
+      // Denormals count as zero, and what is not finite is refused.
+      uint32_t exponent = bits >> 23 & 0xff;
+      if (exponent != 0 && exponent != 0xff) values.push_back(std::bit_cast<float>(bits));
+    };
+    for (uint32_t top = 0; top < 1 << 16; ++top) {
+      for (uint32_t low : {0x7fffu, 0x8000u, 0x8001u}) add(brain_ties, top << 16 | low);
+    }
+    // fp16 has ties in bit 12 where it is normal and in higher ones where it is subnormal.
+    for (uint32_t top = 0; top < 1 << 19; ++top) {
+      for (uint32_t low : {0u, 0xfffu, 0x1000u, 0x1001u}) {
+        uint32_t exponent = top >> 10 & 0xff;
+        if (exponent > 95 && exponent < 150) add(half_ties, top << 13 | low);
+      }
+    }
+    expect_published<BFloat16>(brain_ties, *one);
+    expect_published<Float16>(half_ties, *one);
+  }
+}
+
 TEST_F(UpdateKernel, ElementsThatWouldNotBeFiniteStayAsTheyAre) {
   for (UpdateRule rule : kRules) {
     for (float bad : {INFINITY, -INFINITY, NAN, std::numeric_limits<float>::max()}) {

@@ -1,6 +1,6 @@
-// AdamW with fp32 state: train/optimizer.h's update, factors computed on the host.
+// AdamW with fp32 state: hal/adamw_element.h's update, factors computed on the host.
 
-#include "backends/gpu/kernels/element.gpu.h"
+#include "backends/gpu/kernels/separate_rounding.gpu.h"
 
 namespace stagecoach::optimizer_kernels {
 
@@ -13,6 +13,22 @@ struct AdamWFactors {
   float step_size;
   float second_correction;
 };
+
+/// The bits of update_adamw_element.
+__device__ inline void update_element(const AdamWFactors& factors, float gradient, float& parameter,
+                                      float& first_moment, float& second_moment) {
+  float scaled = separate_product(flushed(gradient), factors.gradient_scale);
+  float first = separate_sum(separate_product(factors.beta1, flushed(first_moment)),
+                             separate_product(factors.one_minus_beta1, scaled));
+  float square = separate_product(separate_product(factors.one_minus_beta2, scaled), scaled);
+  float second = separate_sum(separate_product(factors.beta2, flushed(second_moment)), square);
+  float scale =
+      separate_sum(separate_product(sqrtf(second), factors.second_correction), factors.epsilon);
+  float step = flushed(separate_product(factors.step_size, first) / scale);
+  parameter = separate_sum(separate_product(flushed(parameter), factors.keep), -step);
+  first_moment = first;
+  second_moment = second;
+}
 
 template <typename T>
 __device__ inline void update(float* parameters, float* first_moment, float* second_moment,
@@ -29,11 +45,7 @@ __device__ inline void update(float* parameters, float* first_moment, float* sec
     load_pack(second_moment + index, second);
     load_pack(gradients + index, gradient);
     for (int i = 0; i < kWidth; ++i) {
-      float scaled = gradient[i] * factors.gradient_scale;
-      first[i] = factors.beta1 * first[i] + factors.one_minus_beta1 * scaled;
-      second[i] = factors.beta2 * second[i] + factors.one_minus_beta2 * scaled * scaled;
-      float scale = sqrtf(second[i]) * factors.second_correction + factors.epsilon;
-      parameter[i] = parameter[i] * factors.keep - factors.step_size * first[i] / scale;
+      update_element(factors, gradient[i], parameter[i], first[i], second[i]);
     }
     store_pack(first_moment + index, first);
     store_pack(second_moment + index, second);
