@@ -71,6 +71,12 @@ Executed executed(const Case& one, const std::vector<Stage>& stages) {
   profile.cards.assign(one.setup.devices.size(), card);
   profile.host_work_bytes_per_s = 1e18;
   profile.host_memory_bytes_per_s = one.setup.host_bytes_per_ns * 1e9;
+  for (const SharedUplink& uplink : one.setup.uplinks) {
+    profile.uplinks.push_back({uplink.up_bytes_per_ns * 1e9, uplink.down_bytes_per_ns * 1e9});
+  }
+  for (const PlannedDevice& device : one.setup.devices) {
+    profile.uplink_of_card.push_back(device.uplink);
+  }
   profile.copy_latency_ns = profile.kernel_latency_ns = 0;
   profile.costs = HostCosts{0, 0, 0};
   auto machine = std::make_shared<SimMachine>(std::move(profile));
@@ -113,33 +119,63 @@ TEST(SlowStepModel, AgreesWithTheExecutor) {
   RecordProperty("worst", std::to_string(errors.back()));
 }
 
-// Host memory that carries two fifths to all of what the links could: the executor's flows share it
-// evenly, the model's in order of slots.
-TEST(SlowStepModel, SharedHostMemoryIsNearTheExecutor) {
-  std::mt19937_64 generator(44);
-  std::vector<double> errors;
+/// How far predicted times may lie from those of the executor.
+struct Nearness {
+  double least_ratio = 0, most_ratio = 0, median_error = 0;
+};
+
+/// Plans 120 random models and runs them where `limit` makes devices share `share` of what their
+/// links could carry. The executor's flows share it evenly, the model's in order of slots.
+template <typename Limit>
+void expect_near_the_executor(uint64_t seed, const Nearness& near, Limit limit) {
+  std::mt19937_64 generator(seed);
+  std::vector<double> ratios, errors;
   double most_delay = 0;
   for (int trial = 0; trial < 120; ++trial) {
     Case one = random_case(generator);
     Result<PlannedStages> planned = plan_stages(one.setup);
     ASSERT_TRUE(planned.is_ok());
     double share = 0.2 * static_cast<double>(2 + generator() % 4);
-    double links = 2 * one.setup.devices[0].up_bytes_per_ns * one.setup.device_count();
-    one.setup.host_bytes_per_ns = share * links;
+    limit(one.setup, share);
     const SlotPlan& slots = planned->slots;
     double predicted_ns = predict_step(one.setup, CostTable(one.setup.layers), slots).makespan_ns;
     double span_ns = executed(one, slots.stages).span_ns;
-    errors.push_back(std::abs(predicted_ns / span_ns - 1));
-    EXPECT_LE(errors.back(), 0.15) << "trial " << trial << ", share " << share;
+    ratios.push_back(predicted_ns / span_ns);
+    errors.push_back(std::abs(ratios.back() - 1));
+    EXPECT_GE(ratios.back(), near.least_ratio) << "trial " << trial << ", share " << share;
+    EXPECT_LE(ratios.back(), near.most_ratio) << "trial " << trial << ", share " << share;
     most_delay = std::max(most_delay, span_ns / planned->prediction.makespan_ns);
   }
   std::sort(errors.begin(), errors.end());
-  EXPECT_LE(errors[errors.size() / 2], 0.005);
-  EXPECT_LE(errors[errors.size() * 9 / 10], 0.05);
-  RecordProperty("median", std::to_string(errors[errors.size() / 2]));
-  RecordProperty("worst", std::to_string(errors.back()));
+  EXPECT_LE(errors[errors.size() / 2], near.median_error);
+  ::testing::Test::RecordProperty("median", std::to_string(errors[errors.size() / 2]));
+  ::testing::Test::RecordProperty("least",
+                                  std::to_string(*std::min_element(ratios.begin(), ratios.end())));
+  ::testing::Test::RecordProperty("most",
+                                  std::to_string(*std::max_element(ratios.begin(), ratios.end())));
   // The limit was one.
   EXPECT_GE(most_delay, 1.1);
+}
+
+// Host memory that carries two fifths to all of what the links could.
+TEST(SlowStepModel, SharedHostMemoryIsNearTheExecutor) {
+  expect_near_the_executor(44, {0.85, 1.15, 0.005}, [](StepSetup& setup, double share) {
+    double links = 2 * setup.devices[0].up_bytes_per_ns * setup.device_count();
+    setup.host_bytes_per_ns = share * links;
+  });
+}
+
+// Uplinks of two cards each. Here slots that are served first hold up others that would not have
+// had to wait: predictions are rather too long than too short.
+TEST(SlowStepModel, SharedUplinksAreNearTheExecutor) {
+  expect_near_the_executor(45, {0.9, 1.5, 0.05}, [](StepSetup& setup, double share) {
+    double both = 2 * setup.devices[0].up_bytes_per_ns;
+    for (int device = 0; device + 1 < setup.device_count(); device += 2) {
+      setup.devices[device].uplink = setup.devices[device + 1].uplink =
+          static_cast<int>(setup.uplinks.size());
+      setup.uplinks.push_back({"uplink", share * both, share * both});
+    }
+  });
 }
 
 // What the executor takes decides which plan is better.
