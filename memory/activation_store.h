@@ -7,8 +7,10 @@
 
 namespace stagecoach {
 
-/// Pinned host memory for what travels between stages: one piece per (boundary, micro-batch), for
-/// activations and for gradients, kept until the stage that reads it has run.
+/// Pinned host memory for what travels between stages: one piece per (boundary, micro-batch). It
+/// holds the activation until the stage above the boundary has read it for its backward, then the
+/// gradient that this same action makes of it: whoever else reads the activation has done so, since
+/// the gradient follows from its results.
 /// Thread rule: pieces are independent; the caller orders accesses to one piece.
 class ActivationStore {
  public:
@@ -16,23 +18,18 @@ class ActivationStore {
   static Result<ActivationStore> create(Device& pinning_device,
                                         const std::vector<ByteCount>& boundary_bytes,
                                         int micro_batches);
+  /// What `create` allocates. Pure.
+  static ByteCount bytes(const std::vector<ByteCount>& boundary_bytes, int micro_batches);
 
-  BufferView activation(int boundary, int micro_batch) const {
-    return activations_[index(boundary, micro_batch)];
-  }
-  BufferView gradient(int boundary, int micro_batch) const {
-    return gradients_[index(boundary, micro_batch)];
+  BufferView piece(int boundary, int micro_batch) const {
+    return pieces_[static_cast<size_t>(boundary) * micro_batches_ + micro_batch];
   }
   ByteCount size() const { return arena_->size(); }
 
  private:
-  size_t index(int boundary, int micro_batch) const {
-    return static_cast<size_t>(boundary) * micro_batches_ + micro_batch;
-  }
   int micro_batches_ = 0;
   std::optional<Arena> arena_;
-  std::vector<BufferView> activations_;
-  std::vector<BufferView> gradients_;
+  std::vector<BufferView> pieces_;
 };
 
 }  // namespace stagecoach

@@ -222,7 +222,7 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
   };
   if (layout.takes_input) {
     BufferView source = stage.first_layer == 0 ? context_->input->inputs[m]
-                                               : context_->store->activation(stage.first_layer, m);
+                                               : context_->store->piece(stage.first_layer, m);
     STAGECOACH_RETURN_IF_ERROR(upload(layout.input, source, "stage input"));
     if (layout.labels.region != Region::kNone) {
       STAGECOACH_RETURN_IF_ERROR(upload(layout.labels, context_->input->labels[m], "labels"));
@@ -230,7 +230,7 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
   }
   if (layout.takes_gradient) {
     STAGECOACH_RETURN_IF_ERROR(upload(layout.layers.back().output_grad,
-                                      context_->store->gradient(stage.last_layer + 1, m),
+                                      context_->store->piece(stage.last_layer + 1, m),
                                       "output gradient"));
   }
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kActivationUp));
@@ -422,11 +422,11 @@ Status DeviceLane::download_outputs(int slot, int action) {
   };
   for (const StageLayout::Download& item : layout.downloads) {
     STAGECOACH_RETURN_IF_ERROR(
-        download(item.place, context_->store->activation(item.boundary, m), "stage output"));
+        download(item.place, context_->store->piece(item.boundary, m), "stage output"));
   }
   if (layout.input_grad.region != Region::kNone) {
     STAGECOACH_RETURN_IF_ERROR(download(layout.input_grad,
-                                        context_->store->gradient(stage_of(slot).first_layer, m),
+                                        context_->store->piece(stage_of(slot).first_layer, m),
                                         "input gradient"));
   }
   if (layout.loss.region != Region::kNone) {

@@ -47,6 +47,14 @@ bool convertible(DType source, DType target) {
 
 }  // namespace
 
+ByteCount BatchStaging::bytes(const Network& network, const MicroBatchShape& shape,
+                              int micro_batches) {
+  ByteCount each = Arena::padded(network.layers.front()->input().size_bytes(shape)) +
+                   Arena::padded(network.label.size_bytes(shape)) +
+                   Arena::padded(network.layers.back()->output().size_bytes(shape));
+  return each * micro_batches;
+}
+
 Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_device,
                                                            const Network& network,
                                                            const MicroBatchShape& shape,
@@ -57,11 +65,9 @@ Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_devic
   staging->input_ = network.layers.front()->input();
   staging->label_ = network.label;
   staging->output_ = network.layers.back()->output();
-  ByteCount each = Arena::padded(staging->input_.size_bytes(shape)) +
-                   Arena::padded(staging->label_.size_bytes(shape)) +
-                   Arena::padded(staging->output_.size_bytes(shape));
-  STAGECOACH_ASSIGN_OR_RETURN(staging->arena_,
-                              Arena::create_pinned(pinning_device, each * micro_batches, "batch"));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      staging->arena_,
+      Arena::create_pinned(pinning_device, bytes(network, shape, micro_batches), "batch"));
   for (int m = 0; m < micro_batches; ++m) {
     staging->inputs_.push_back(staging->arena_->take(staging->input_.size_bytes(shape)));
     staging->outputs_.push_back(staging->arena_->take(staging->output_.size_bytes(shape)));

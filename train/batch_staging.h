@@ -21,6 +21,9 @@ class BatchStaging {
                                                       const MicroBatchShape& shape,
                                                       int micro_batches);
 
+  /// Pinned bytes that `create` allocates. Pure.
+  static ByteCount bytes(const Network& network, const MicroBatchShape& shape, int micro_batches);
+
   /// Copies a batch in and returns the number of targets (labels that are not -1; all rows when
   /// labels are real numbers). With `allow_short`, a batch of fewer sequences is filled up with
   /// ignored labels. Errors: invalid argument for shapes, dtypes, or no target at all.

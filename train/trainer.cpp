@@ -13,6 +13,7 @@
 #include "core/task_pool.h"
 #include "hal/host_worker.h"
 #include "memory/activation_store.h"
+#include "memory/budget.h"
 #include "memory/host_state.h"
 #include "scheduler/network_state.h"
 #include "scheduler/plan_validation.h"
@@ -55,6 +56,8 @@ struct Trainer::Impl {
   Status build();
   Status prepare_request();
   Result<PlannedRun> make_plan() const;
+  std::vector<ByteCount> boundaries(const PlannedRun& run) const;
+  Status check_host(const PlannedRun* run) const;
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
@@ -115,7 +118,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<De
 Status Trainer::Impl::build() {
   shape = MicroBatchShape{options.batch / options.micro_batches, options.sequence};
   STAGECOACH_RETURN_IF_ERROR(prepare_request());
+  STAGECOACH_RETURN_IF_ERROR(check_host(nullptr));
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
+  STAGECOACH_RETURN_IF_ERROR(check_host(&first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   StepSetup setup = step_setup(network, request);
@@ -189,6 +194,39 @@ Status Trainer::Impl::build_state() {
   return Status::ok();
 }
 
+/// Bytes of each boundary of one micro-batch that some plan of `run` brings home; 0: none does.
+std::vector<ByteCount> Trainer::Impl::boundaries(const PlannedRun& run) const {
+  int layer_count = static_cast<int>(network.layers.size());
+  std::vector<bool> training = stage_starts(run.training_plans.front().stages, layer_count);
+  std::vector<bool> inference = stage_starts(run.inference_plan.stages, layer_count);
+  std::vector<ByteCount> bytes(layer_count + 1, 0);
+  for (int boundary = 1; boundary < layer_count; ++boundary) {
+    if (!training[boundary] && !inference[boundary]) continue;
+    bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
+  }
+  return bytes;
+}
+
+/// Refuses a run that the host has no memory for, rather than being killed in the middle of it.
+/// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
+Status Trainer::Impl::check_host(const PlannedRun* run) const {
+  auto micro_batches = static_cast<int>(options.micro_batches);
+  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
+  HostNeed need;
+  need.state = host_state_bytes(
+      state_layouts(network), state_options(network, static_cast<int>(options.rounds), residence));
+  need.staging = BatchStaging::bytes(network, shape, micro_batches);
+  if (run != nullptr) {
+    need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
+    for (size_t index = 0; index < run->devices.size(); ++index) {
+      bool is_mock = request.devices[run->devices[index]].backend == "cpu";
+      if (is_mock) need.devices += run->arena_bytes[index];
+    }
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+  return check_host_need(need, limits);
+}
+
 /// Gives devices the memory of a plan and runs by it from now on.
 Status Trainer::Impl::adopt(PlannedRun next) {
   executor.reset();
@@ -196,14 +234,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   planned = std::move(next);
   passes_of_plan = 0;
   steps_ns.clear();
-  int layer_count = static_cast<int>(network.layers.size());
-  std::vector<bool> training = stage_starts(planned.training_plans.front().stages, layer_count);
-  std::vector<bool> inference = stage_starts(planned.inference_plan.stages, layer_count);
-  std::vector<ByteCount> boundary_bytes(layer_count + 1, 0);
-  for (int boundary = 1; boundary < layer_count; ++boundary) {
-    if (!training[boundary] && !inference[boundary]) continue;
-    boundary_bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
-  }
+  std::vector<ByteCount> boundary_bytes = boundaries(planned);
   STAGECOACH_ASSIGN_OR_RETURN(store,
                               ActivationStore::create(*devices[0], boundary_bytes,
                                                       static_cast<int>(options.micro_batches)));

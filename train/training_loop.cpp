@@ -82,6 +82,13 @@ std::string plan_and_life(const TrainerReport& report) {
 
 /// A failed iteration with what to do about it, where that is known.
 Status explain(const Status& status) {
+  if (status.code() == StatusCode::kResourceExhausted) {
+    return Status(status.code(),
+                  status.message() +
+                      "; use smaller micro-batches (train.microbatches), a shorter "
+                      "data.sequence or smaller stages (schedule.max_stage_layers)",
+                  status.site());
+  }
   if (status.code() != StatusCode::kDataLoss || !status.site().verb.empty()) return status;
   return data_loss(fmt::format(
       "{}; lower optimizer.lr, lengthen optimizer.warmup or set optimizer.clip_norm, and start in "

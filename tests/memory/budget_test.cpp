@@ -12,58 +12,32 @@ namespace {
 
 using ::testing::HasSubstr;
 
-double state_bytes(DType dtype, bool is_asynchronous, bool has_several_rounds) {
-  return element_bytes({dtype, is_asynchronous, has_several_rounds, 8}, true).total();
+HostNeed need_of(ByteCount trained) {
+  HostNeed need;
+  need.state.trained = trained;
+  need.state.frozen = 100;
+  need.state.landing = 20;
+  need.boundaries = 3;
+  need.staging = 4;
+  need.devices = 5;
+  return need;
 }
 
-// The table of the design: one round, several rounds.
-TEST(Budget, StateTakesTheBytesOfTheTable) {
-  EXPECT_EQ(state_bytes(DType::kBF16, false, false), 14);
-  EXPECT_EQ(state_bytes(DType::kBF16, false, true), 16);
-  EXPECT_EQ(state_bytes(DType::kBF16, true, false), 16);
-  EXPECT_EQ(state_bytes(DType::kBF16, true, true), 20);
-  EXPECT_EQ(state_bytes(DType::kF16, false, false), 16);
-  EXPECT_EQ(state_bytes(DType::kF16, false, true), 18);
-  EXPECT_EQ(state_bytes(DType::kF16, true, false), 18);
-  EXPECT_EQ(state_bytes(DType::kF16, true, true), 22);
-  EXPECT_EQ(state_bytes(DType::kF32, false, false), 16);
-  EXPECT_EQ(state_bytes(DType::kF32, false, true), 16);
-  EXPECT_EQ(state_bytes(DType::kF32, true, false), 20);
-  EXPECT_EQ(state_bytes(DType::kF32, true, true), 20);
-  EXPECT_EQ(element_bytes({DType::kBF16, false, false, 8}, false).total(), 2);
-}
-
-TEST(Budget, EverythingIsAddedUpOnce) {
-  BudgetRequest request;
-  request.blocks = {{1000, true}, {300, true}, {5000, false}};
-  request.activation_bytes = 70;
-  request.staging_bytes = 7;
-  Budget budget = make_budget(request);
-  EXPECT_EQ(budget.landing_ring, 2 * 1000 * 2);  // of the largest block that has a gradient
-  EXPECT_EQ(budget.host_bytes(), 1300 * 14 + 5000 * 2 + 4000 + 77);
-  // High halves, frozen copies, gradients, ring, activations, staging.
-  EXPECT_EQ(budget.pinned, 1300 * 2 + 5000 * 2 + 1300 * 2 + 4000 + 77);
-  EXPECT_EQ(budget.trainable_elements, 1300);
+TEST(Budget, WhatFitsToTheByteIsTaken) {
+  HostNeed need = need_of(1000);
+  EXPECT_EQ(need.total(), 1132);
+  EXPECT_TRUE(check_host_need(need, {1132, "MemAvailable", {}}).is_ok());
+  EXPECT_FALSE(check_host_need(need, {1131, "MemAvailable", {}}).is_ok());
 }
 
 TEST(Budget, RefusalsNameTheNumbersTheLimitAndWhatToChange) {
-  BudgetRequest request;
-  request.blocks = {{ByteCount{1} << 30, true}};
-  request.devices = {{"cuda:0", kGiB, 2 * kGiB}, {"cuda:1", 3 * kGiB, 2 * kGiB}};
-  Budget budget = make_budget(request);
-  HostLimits limits{18 * kGiB, "the control group /sys/fs/cgroup/job", 2 * kGiB};
-  std::vector<std::string> problems = budget_problems(budget, limits, false);
-  ASSERT_EQ(problems.size(), 1u);
-  EXPECT_THAT(problems[0], HasSubstr("memory of cuda:1"));
-  limits.free_bytes = 18 * kGiB - 1;
-  problems = budget_problems(budget, limits, true);
-  ASSERT_EQ(problems.size(), 3u);
-  EXPECT_THAT(problems[0], HasSubstr("14.0 bytes a parameter"));
-  EXPECT_THAT(problems[0], HasSubstr("the control group /sys/fs/cgroup/job"));
-  EXPECT_THAT(problems[1], HasSubstr("ulimit -l"));
-  limits.free_bytes = 18 * kGiB;
-  budget.devices.clear();
-  EXPECT_TRUE(budget_problems(budget, limits, false).empty());
+  HostNeed need = need_of(20 * kGiB);
+  Status status = check_host_need(need, {18 * kGiB, "the control group /sys/fs/cgroup/job", {}});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("20.00 GiB training state"));
+  EXPECT_THAT(status.message(), HasSubstr("19327352832 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr("the control group /sys/fs/cgroup/job"));
+  EXPECT_THAT(status.message(), HasSubstr("train.microbatches"));
 }
 
 struct HostLimitsTest : ::testing::Test {

@@ -186,8 +186,7 @@ TEST_F(HostStateTest, ActivationStorePiecesAreApart) {
   std::vector<BufferView> pieces;
   for (int boundary : {1, 3}) {
     for (int m = 0; m < 3; ++m) {
-      pieces.push_back(store.activation(boundary, m));
-      pieces.push_back(store.gradient(boundary, m));
+      pieces.push_back(store.piece(boundary, m));
     }
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -196,7 +195,9 @@ TEST_F(HostStateTest, ActivationStorePiecesAreApart) {
                   pieces[i].offset + pieces[i].size <= pieces[j].offset);
     }
   }
-  EXPECT_TRUE(store.activation(0, 0).is_none());
+  EXPECT_TRUE(store.piece(0, 0).is_none());
+  EXPECT_EQ(store.size(), ActivationStore::bytes({0, 300, 0, 500}, 3));
+  EXPECT_EQ(store.size(), 3 * (Arena::padded(300) + Arena::padded(500)));
 }
 
 }  // namespace

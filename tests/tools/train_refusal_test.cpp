@@ -1,5 +1,7 @@
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "tests/tools/command_runner.h"
 
@@ -82,6 +84,26 @@ TEST_F(TrainRefusal, DeviceMemoryTooSmallNamesLayerBytesAndSetting) {
                        HasSubstr("memory=")));
   expect_refusal({"devices.memory=64K"}, 4, HasSubstr("cpu:0"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers take more address space than any limit of use here leaves.
+TEST_F(TrainRefusal, AHostWithoutTheMemoryIsRefusedBeforeAnythingIsAllocated) {
+  std::string command =
+      "ulimit -v 6000000; cd '" + folder_.path() + "' && '" STAGECOACH_COMMAND "'";
+  for (const std::string& argument : folder_.train_arguments(
+           {"model.path=gpt2-medium", "devices.use=cpu:1[memory=3G]", "train.iterations=1"})) {
+    command += " '" + argument + "'";
+  }
+  int status =
+      std::system(("(" + command + ") >/dev/null 2>'" + folder_.file("errors") + "'").c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 4);
+  std::string errors = folder_.read("errors");
+  EXPECT_THAT(errors, AllOf(HasSubstr("of host memory"), HasSubstr("training state"),
+                            HasSubstr("free by ulimit -v"), HasSubstr("train.microbatches")));
+  EXPECT_FALSE(folder_.exists("out"));
+}
+#endif
 
 TEST_F(TrainRefusal, ModelsThatCannotStart) {
   expect_refusal({"model.init=weights"}, 1,
