@@ -233,6 +233,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   store.reset();
   planned = std::move(next);
   passes_of_plan = 0;
+  last_pass.reset();
   steps_ns.clear();
   std::vector<ByteCount> boundary_bytes = boundaries(planned);
   STAGECOACH_ASSIGN_OR_RETURN(store,
