@@ -41,7 +41,7 @@ TinyRun heavy_head_run(const std::string& devices) {
 
 /// A busy host invalidates a measurement, which is then taken again; it never changes one.
 Result<TinyResult> train_paced(const TinyRun& run) {
-  constexpr int kAttempts = 4;
+  constexpr int kAttempts = 6;
   Result<TinyResult> result = train_tiny(run);
   for (int attempt = 1; attempt < kAttempts; ++attempt) {
     if (!result.is_ok() || result->report.overrun <= kMaxOverrun) break;

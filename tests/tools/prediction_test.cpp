@@ -9,7 +9,7 @@ namespace stagecoach {
 namespace {
 
 constexpr double kMaxOverrun = 0.01;
-constexpr const char* kDevices = "cpu:4[flops=250M]";
+constexpr const char* kDevices = "cpu:4[flops=100M]";
 
 double number(const Json& object, const char* key) {
   const Json* value = object.find(key);
@@ -32,7 +32,7 @@ Measured train(const RunFolder& folder, const std::string& schedule) {
   folder.write("deep.json",
                R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 16, "n_embd": 32,
                    "n_layer": 11, "n_head": 2, "n_inner": 64})");
-  constexpr int kAttempts = 4;
+  constexpr int kAttempts = 6;
   constexpr double kTokens = 8 * 16;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     CommandResult result = folder.train(
