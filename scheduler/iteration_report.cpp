@@ -133,11 +133,13 @@ Result<IterationReport> report_iteration(const PlanContext& context,
       first_start = std::min(first_start, item.start_ns);
       last_end = std::max(last_end, item.end_ns);
     }
-    report.up.push_back(link_sample(spans, LaneKind::kParameterUp, LaneKind::kActivationUp));
-    report.down.push_back(link_sample(spans, LaneKind::kGradientDown, LaneKind::kActivationDown));
     report.compute_busy_ns += report.device_busy_ns[device];
-    STAGECOACH_RETURN_IF_ERROR(
-        add_layer_samples(*lanes[device], static_cast<int>(device), report.layer_samples));
+    if (context.input->times_layers) {
+      report.up.push_back(link_sample(spans, LaneKind::kParameterUp, LaneKind::kActivationUp));
+      report.down.push_back(link_sample(spans, LaneKind::kGradientDown, LaneKind::kActivationDown));
+      STAGECOACH_RETURN_IF_ERROR(
+          add_layer_samples(*lanes[device], static_cast<int>(device), report.layer_samples));
+    }
     idle += ready_idle_ns(spans, action_count);
     report.bytes_up += lanes[device]->bytes_up();
     report.bytes_down += lanes[device]->bytes_down();

@@ -21,7 +21,7 @@ struct IterationReport {
   ByteCount bytes_up = 0, bytes_down = 0;
   std::vector<int64_t> device_busy_ns;          ///< compute, per device
   std::vector<std::vector<int64_t>> action_ns;  ///< compute, per device and entry of its list
-  std::vector<LinkSample> up, down;             ///< per device
+  std::vector<LinkSample> up, down;             ///< per device, where the pass times layers
   std::vector<LayerSample> layer_samples;       ///< where the pass times layers
 };
 

@@ -92,4 +92,24 @@ Result<LayerTimes> for_tokens(LayerTimes times, double tokens) {
   return times;
 }
 
+Json layer_times_to_json(const LayerTimes& times) {
+  Json layers = Json::array();
+  for (const LayerProfile& layer : times.layers) {
+    Json item = Json::object();
+    item["name"] = layer.name;
+    item["forward_ms"] = layer.forward_ns / kNsPerMs;
+    item["backward_ms"] = layer.backward_ns / kNsPerMs;
+    item["recompute_ms"] = layer.recompute_ns / kNsPerMs;
+    item["parameter_bytes"] = layer.parameter_bytes;
+    item["activation_bytes"] = layer.saved_bytes;
+    item["boundary_bytes"] = layer.boundary_bytes;
+    layers.push_back(std::move(item));
+  }
+  Json json = Json::object();
+  json["layers"] = std::move(layers);
+  json["tokens_per_microbatch"] = times.tokens_per_micro_batch;
+  if (times.hop_ns) json["hop_ms"] = *times.hop_ns / kNsPerMs;
+  return json;
+}
+
 }  // namespace stagecoach

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "core/status.h"
 #include "scheduler/layer_profile.h"
 
@@ -22,6 +23,9 @@ struct LayerTimes {
 /// how many such layers follow each other. Times that are no number, negative or 0, and unknown
 /// keys, are refused by file, layer and field.
 Result<LayerTimes> read_layer_times(const std::string& path);
+
+/// The text that read_layer_times reads, as a value: every layer with all its fields.
+Json layer_times_to_json(const LayerTimes& times);
 
 /// The same layers for micro-batches of `tokens`: times, activations and hand-overs grow with
 /// tokens, parameters do not. Refuses files that do not say how many tokens they are for.

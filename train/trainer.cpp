@@ -23,6 +23,7 @@
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
 #include "train/initial_values.h"
+#include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/predicted_slices.h"
 #include "train/trainer_options.h"
@@ -30,13 +31,6 @@
 namespace stagecoach {
 
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
-  return values[middle];
-}
 
 bool ends_with_any(const std::string& name, const std::vector<std::string>& suffixes) {
   return std::any_of(suffixes.begin(), suffixes.end(),

@@ -9,9 +9,9 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "scheduler/layer_time_file.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
-#include "train/layer_times.h"
 #include "train/learning_rate.h"
 #include "train/metrics.h"
 #include "train/run_preparation.h"
@@ -360,9 +360,9 @@ Result<Json> TrainingRun::finish() {
   progress_.line(plan_and_life(trainer_.report()));
   if (trainer_.measured() != nullptr) {
     int64_t tokens = config().train.batch / config().train.micro_batches * config().data.sequence;
-    STAGECOACH_RETURN_IF_ERROR(
-        write_file_atomically(folder() + "/layer_times.json",
-                              layer_times_to_json(*trainer_.measured(), tokens).dump(true) + "\n"));
+    LayerTimes times{trainer_.measured()->layers, std::nullopt, static_cast<double>(tokens)};
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(folder() + "/layer_times.json",
+                                                     layer_times_to_json(times).dump(true) + "\n"));
   }
   if (config().output.trace) {
     STAGECOACH_RETURN_IF_ERROR(trainer_.trace().write_perfetto(folder() + "/trace.json"));

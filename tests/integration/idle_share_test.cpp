@@ -6,9 +6,6 @@
 namespace stagecoach::testing {
 namespace {
 
-// Runs are measured on the devices' nominal timeline; what the host cannot keep up with shows as
-// overrun, and above this share a measurement says nothing.
-constexpr double kMaxOverrun = 0.01;
 constexpr double kTolerance = 0.05;
 constexpr double kTimeTolerance = 0.10;
 
@@ -37,17 +34,6 @@ TinyRun heavy_head_run(const std::string& devices) {
   run.model.n_layer = 12;
   run.iterations = 2;
   return run;
-}
-
-/// A busy host invalidates a measurement, which is then taken again; it never changes one.
-Result<TinyResult> train_paced(const TinyRun& run) {
-  constexpr int kAttempts = 6;
-  Result<TinyResult> result = train_tiny(run);
-  for (int attempt = 1; attempt < kAttempts; ++attempt) {
-    if (!result.is_ok() || result->report.overrun <= kMaxOverrun) break;
-    result = train_tiny(run);
-  }
-  return result;
 }
 
 /// The measured share against the simulation of the plan with the measured action times, and the

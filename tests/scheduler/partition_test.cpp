@@ -95,7 +95,6 @@ TEST(Partition, LayerLimitIsKept) {
   expect_covers(*stages, 9);
 }
 
-// The last layers are cut first, so that a short stage comes first.
 TEST(Partition, EvenCutsHaveTheLeastLongestStage) {
   std::mt19937_64 generator(7);
   std::uniform_real_distribution<double> any(0.1, 3.0);

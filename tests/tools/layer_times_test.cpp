@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
+#include "scheduler/layer_time_file.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/tools/command_runner.h"
 
@@ -227,6 +228,20 @@ TEST_F(SimulateLayers, FilesThatWouldHideOthersAreRefused) {
   more[7] = "t.json";
   expect_refusal("sim:4xrtx4090", more, "'d.csv.stages', which is a folder");
   EXPECT_FALSE(std::filesystem::exists(folder_.file("d.csv")));
+}
+
+// What a run writes is what the simulator reads.
+TEST_F(SimulateLayers, WrittenLayerTimesComeBack) {
+  LayerTimes times = read_layer_times(folder_.file("times.json")).value();
+  times.layers[3].forward_ns = 12345678;
+  times.layers[3].boundary_bytes = 77;
+  times.hop_ns = 2000;
+  std::ofstream(folder_.file("again.json")) << layer_times_to_json(times).dump();
+  Result<LayerTimes> again = read_layer_times(folder_.file("again.json"));
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  EXPECT_EQ(layer_times_to_json(*again).dump(), layer_times_to_json(times).dump());
+  EXPECT_EQ(again->layers.size(), 16u);
+  EXPECT_EQ(again->layers[3].boundary_bytes, 77);
 }
 
 }  // namespace
