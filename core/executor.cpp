@@ -123,4 +123,13 @@ void Latch::set(const Status& status) {
   for (std::coroutine_handle<> waiter : std::exchange(waiters_, {})) executor_->post(waiter);
 }
 
+void Signal::notify() {
+  for (std::coroutine_handle<> waiter : std::exchange(waiters_, {})) executor_->post(waiter);
+}
+
+void Signal::fail(const Status& status) {
+  if (failure_.is_ok()) failure_ = status;
+  notify();
+}
+
 }  // namespace stagecoach

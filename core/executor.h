@@ -111,4 +111,32 @@ class Latch {
   std::vector<std::coroutine_handle<>> waiters_;
 };
 
+/// Wakes coroutines that wait for a condition, so that they look again:
+///
+///   while (!condition) STAGECOACH_CO_RETURN_IF_ERROR(co_await signal.wait());
+///
+/// Thread rule: the executor's thread only.
+class Signal {
+ public:
+  explicit Signal(Executor& executor) : executor_(&executor) {}
+
+  /// Wakes all that wait now.
+  void notify();
+  /// Wakes all, now and later, with `status`; the first failure stays.
+  void fail(const Status& status);
+
+  struct Awaiter {
+    Signal& signal;
+    bool await_ready() const noexcept { return !signal.failure_.is_ok(); }
+    void await_suspend(std::coroutine_handle<> handle) { signal.waiters_.push_back(handle); }
+    Status await_resume() const { return signal.failure_; }
+  };
+  Awaiter wait() { return Awaiter{*this}; }
+
+ private:
+  Executor* executor_;
+  Status failure_;
+  std::vector<std::coroutine_handle<>> waiters_;
+};
+
 }  // namespace stagecoach

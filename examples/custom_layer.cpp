@@ -142,11 +142,12 @@ Status train(const std::string& device_text) {
     STAGECOACH_ASSIGN_OR_RETURN(
         StepLoss loss,
         trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
-    STAGECOACH_RETURN_IF_FAILED(trainer->step(3e-3));
+    STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));
     if (iteration == 0) first = loss.loss;
     last = loss.loss;
     if (iteration % 50 == 0) std::printf("iteration %3d  loss %.5f\n", iteration, loss.loss);
   }
+  STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
   std::printf("loss %.5f -> %.5f on %s, weights %s\n", first, last, device_text.c_str(),
               trainer->weights_sha256().substr(0, 16).c_str());
   if (last > 0.02) return data_loss("the network did not learn");

@@ -18,7 +18,8 @@ constexpr int64_t kTileElements = 64 * 1024;
 
 /// What is kept of a block, in bytes.
 struct BlockPieces {
-  ByteCount copy = 0;       ///< what devices read
+  ByteCount copy = 0;       ///< what devices read, each of `copies`
+  int copies = 1;
   ByteCount master = 0;     ///< fp32, where devices do not read that
   ByteCount remainder = 0;  ///< of a split master
   ByteCount moment = 0;     ///< each of two
@@ -28,7 +29,7 @@ struct BlockPieces {
   int landing_slots = 0;    ///< apart
 
   ByteCount state() const {
-    return Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
+    return copies * Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
            2 * Arena::padded(moment) + Arena::padded(sum) + state_slots * Arena::padded(slot);
   }
 };
@@ -39,6 +40,7 @@ BlockPieces pieces_of(const BlockLayout& layout, const HostStateOptions& options
   BlockPieces pieces;
   pieces.copy = count * dtype_size_bytes(options.compute_dtype);
   if (layout.is_frozen) return pieces;
+  pieces.copies = options.versions;
   if (options.compute_dtype == DType::kF16) pieces.master = count * kFloat;
   if (options.compute_dtype == DType::kBF16) pieces.remainder = count * ByteCount{sizeof(int16_t)};
   STAGECOACH_CHECK(layout.site_count >= 1);
@@ -112,6 +114,7 @@ Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
                                                      std::vector<BlockLayout> layouts,
                                                      const HostStateOptions& options) {
   STAGECOACH_CHECK(options.rounds > 1 || options.slots_per_site == 1);
+  STAGECOACH_CHECK(options.versions == 1 || options.versions == 2);
   std::unique_ptr<HostState> state(new HostState);
   state->pinning_device_ = &pinning_device;
   state->options_ = options;
@@ -139,9 +142,10 @@ void HostState::carve(BlockLayout layout) {
     return view;
   };
   Block block;
-  block.compute_copy = take(pieces.copy);
+  for (int copy = 0; copy < pieces.copies; ++copy) {
+    block.copies[static_cast<size_t>(copy)] = take(pieces.copy);
+  }
   block.master = take(pieces.master);
-  if (options_.compute_dtype == DType::kF32) block.master = block.compute_copy;
   block.remainder = take(pieces.remainder);
   block.first_moment = take(pieces.moment);
   block.second_moment = take(pieces.moment);
@@ -159,17 +163,18 @@ void HostState::read_parameters(int index, int64_t offset, std::span<float> out)
   const Label label(block.layout.name);
   auto count = static_cast<int64_t>(out.size());
   STAGECOACH_CHECK(offset >= 0 && offset + count <= block.layout.element_count);
-  if (!block.master.is_none()) {
-    std::memcpy(out.data(), reading<float>(block.master, offset, out.size(), label),
-                out.size_bytes());
+  const BufferView& copy_view = block.newest_copy();
+  const BufferView& master = options_.compute_dtype == DType::kF32 ? copy_view : block.master;
+  if (!master.is_none()) {
+    std::memcpy(out.data(), reading<float>(master, offset, out.size(), label), out.size_bytes());
   } else if (!block.remainder.is_none()) {
-    const BFloat16* high = reading<BFloat16>(block.compute_copy, offset, out.size(), label);
+    const BFloat16* high = reading<BFloat16>(copy_view, offset, out.size(), label);
     join_floats(high, data_at<int16_t>(block.remainder, offset), out.data(), count);
   } else if (options_.compute_dtype == DType::kBF16) {
-    const BFloat16* copy = reading<BFloat16>(block.compute_copy, offset, out.size(), label);
+    const BFloat16* copy = reading<BFloat16>(copy_view, offset, out.size(), label);
     std::transform(copy, copy + count, out.data(), [](BFloat16 value) { return to_float(value); });
   } else {
-    const Float16* copy = reading<Float16>(block.compute_copy, offset, out.size(), label);
+    const Float16* copy = reading<Float16>(copy_view, offset, out.size(), label);
     std::transform(copy, copy + count, out.data(), [](Float16 value) { return to_float(value); });
   }
 }
@@ -184,20 +189,22 @@ Status HostState::write_parameters(int index, int64_t offset, std::span<const fl
     return invalid_argument(fmt::format("block '{}': parameter {} would be {}", block.layout.name,
                                         offset + (bad - values.begin()), *bad));
   }
-  if (!block.master.is_none()) {
-    std::memcpy(writing<float>(block.master, offset, values.size(), label), values.data(),
+  const BufferView& copy_view = block.newest_copy();
+  const BufferView& master = options_.compute_dtype == DType::kF32 ? copy_view : block.master;
+  if (!master.is_none()) {
+    std::memcpy(writing<float>(master, offset, values.size(), label), values.data(),
                 values.size_bytes());
   }
   if (!block.remainder.is_none()) {
-    BFloat16* high = writing<BFloat16>(block.compute_copy, offset, values.size(), label);
+    BFloat16* high = writing<BFloat16>(copy_view, offset, values.size(), label);
     split_floats(values.data(), high, data_at<int16_t>(block.remainder, offset), count);
   } else if (options_.compute_dtype == DType::kBF16) {
     std::transform(values.begin(), values.end(),
-                   writing<BFloat16>(block.compute_copy, offset, values.size(), label),
+                   writing<BFloat16>(copy_view, offset, values.size(), label),
                    from_float<BFloat16>);
   } else if (options_.compute_dtype == DType::kF16) {
     std::transform(values.begin(), values.end(),
-                   writing<Float16>(block.compute_copy, offset, values.size(), label),
+                   writing<Float16>(copy_view, offset, values.size(), label),
                    from_float<Float16>);
   }
   return Status::ok();
@@ -227,10 +234,22 @@ BlockMemory HostState::memory(int index) {
   const Block& block = blocks_[index];
   STAGECOACH_CHECK(!block.layout.is_frozen);
   BlockMemory memory;
-  memory.parameters = data_at<float>(block.master);
-  if (options_.compute_dtype == DType::kBF16) memory.high = data_at<BFloat16>(block.compute_copy);
+  const BufferView& newest = block.newest_copy();
+  const BufferView& next = block.copies[static_cast<size_t>(copy_of_next(block))];
+  switch (options_.compute_dtype) {
+    case DType::kBF16:
+      memory.high = data_at<const BFloat16>(newest);
+      memory.new_high = data_at<BFloat16>(next);
+      break;
+    case DType::kF16:
+      memory.parameters = memory.new_parameters = data_at<float>(block.master);
+      memory.new_rounded = data_at<Float16>(next);
+      break;
+    default:
+      memory.parameters = data_at<const float>(newest);
+      memory.new_parameters = data_at<float>(next);
+  }
   memory.remainder = data_at<int16_t>(block.remainder);
-  if (options_.compute_dtype == DType::kF16) memory.rounded = data_at<Float16>(block.compute_copy);
   memory.first_moment = data_at<float>(block.first_moment);
   memory.second_moment = data_at<float>(block.second_moment);
   if (accumulates_) {
@@ -265,8 +284,24 @@ void HostState::accumulate_round(int block, int round, TaskPool& pool) {
   if (accumulates_) add_slots(blocks_[block], round, pool);
 }
 
-void HostState::clear_gradients() {
-  for (Block& block : blocks_) block.sum_started = false;
+BufferView HostState::compute_copy(int index, int64_t version) const {
+  const Block& block = blocks_[index];
+  if (block.layout.is_frozen) return block.copies.front();
+  return block.copies[static_cast<size_t>(block.copy_of[static_cast<size_t>(version % 2)])];
+}
+
+void HostState::make_next(Block& block, int copy) {
+  ++block.version;
+  block.copy_of[static_cast<size_t>(block.version % 2)] = copy;
+  block.sum_started = false;
+}
+
+void HostState::publish(int block) {
+  make_next(blocks_[block], copy_of_next(blocks_[block]));
+}
+
+void HostState::skip(int block) {
+  make_next(blocks_[block], blocks_[block].newest());
 }
 
 Status HostState::keep_gradients(TaskPool& pool) {

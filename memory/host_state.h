@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,9 @@ struct HostStateOptions {
   int rounds = 1;                     ///< whose gradients one update adds up
   int slots_per_site =
       1;  ///< rounds whose gradients may wait to be added at once; 1 with one round
+  /// Copies of what devices read of a trained block: 2 where an update writes a new version while
+  /// the one before it is read.
+  int versions = 1;
 };
 
 /// Bytes of a host state, alignment included.
@@ -48,10 +52,12 @@ HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
 
 /// Memory of a trained block, for its update. Whole block each; does not own.
 struct BlockMemory {
-  float* parameters = nullptr;     ///< fp32 and fp16 training: the fp32 master
-  BFloat16* high = nullptr;        ///< bf16 training: the master's halves (split_master.h)
-  int16_t* remainder = nullptr;    ///< likewise
-  Float16* rounded = nullptr;      ///< fp16 training: what devices read, kept beside the master
+  const float* parameters = nullptr;  ///< fp32 and fp16 training: the fp32 master
+  float* new_parameters = nullptr;    ///< where the next version goes; may be the same place
+  const BFloat16* high = nullptr;     ///< bf16 training: the master's halves (split_master.h)
+  BFloat16* new_high = nullptr;       ///< where the next version goes; may be the same place
+  int16_t* remainder = nullptr;       ///< updated in place: nothing but updates reads it
+  Float16* new_rounded = nullptr;     ///< fp16 training: the next version of what devices read
   float* first_moment = nullptr;   ///< fp32
   float* second_moment = nullptr;  ///< fp32
   DType gradient_dtype = DType::kF32;
@@ -67,6 +73,9 @@ enum class Moment : uint8_t { kFirst, kSecond };
 ///   bf16   high halves, which devices read, remainders, moments, gradient: 2 + 2 + 8 + 2 bytes
 ///   fp32   master, which devices read, moments, gradient:                      4 + 8 + 4 bytes
 ///   fp16   master, a rounded copy for devices, moments, gradient:          4 + 2 + 8 + 2 bytes
+///
+/// With two versions there is a second array of what devices read: the update of a block reads the
+/// newest, writes the other and `publish` makes that the newest.
 ///
 /// One round: the gradient is the slot where the first site's lands. Several: it is the fp32 sum,
 /// and all slots are extra, as those of further sites always are.
@@ -91,10 +100,19 @@ class HostState {
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
   void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
 
-  /// What a device uploads for `block`, in the compute dtype.
-  BufferView compute_copy(int block) const { return blocks_[block].compute_copy; }
+  /// Updates of `block` so far, skipped ones included.
+  int64_t version(int block) const { return blocks_[block].version; }
+  /// What a device uploads for `block`, in the compute dtype: its newest version.
+  BufferView compute_copy(int block) const { return compute_copy(block, blocks_[block].version); }
+  /// The same for `version`: the newest or, where two are kept, the one before it.
+  BufferView compute_copy(int block, int64_t version) const;
   /// For the update of a trained block once all its gradients have landed and been added.
   BlockMemory memory(int block);
+  /// Ends an update of `block`: what `memory` said to write is the newest version from now on, and
+  /// the next gradient starts a new sum.
+  void publish(int block);
+  /// Ends an update that was left out: the next version is as the one before it.
+  void skip(int block);
 
   /// Dtype in which gradients come home: the compute dtype.
   DType gradient_dtype() const { return options_.compute_dtype; }
@@ -104,11 +122,9 @@ class HostState {
   /// Whether gradients are added up in fp32; if not, `accumulate_round` has nothing to do and the
   /// update reads the slots.
   bool accumulates() const { return accumulates_; }
-  /// Adds all sites of `round`, in site order, to the fp32 sum; the first addition since
-  /// `clear_gradients` overwrites it. Denormals count as zero.
+  /// Adds all sites of `round`, in site order, to the fp32 sum; the first addition since `publish`
+  /// or `skip` overwrites it. Denormals count as zero.
   void accumulate_round(int block, int round, TaskPool& pool);
-  /// The next `accumulate_round` of every block starts a new sum.
-  void clear_gradients();
   /// To be called before a second pass adds to the gradients of a first one: from now on they are
   /// added up, in memory that this takes where there is one round. Errors: those of allocation.
   Status keep_gradients(TaskPool& pool);
@@ -118,10 +134,20 @@ class HostState {
  private:
   struct Block {
     BlockLayout layout;
-    BufferView compute_copy, master, remainder, first_moment, second_moment, sum;
+    std::array<BufferView, 2> copies;  ///< what devices read; one alone where one version is kept
+    BufferView master, remainder, first_moment, second_moment, sum;
     std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
+    int64_t version = 0;
+    std::array<int, 2> copy_of{};  ///< [version % 2]: which of `copies`
+
+    int newest() const { return copy_of[static_cast<size_t>(version % 2)]; }
+    const BufferView& newest_copy() const { return copies[static_cast<size_t>(newest())]; }
   };
+  int copy_of_next(const Block& block) const {
+    return options_.versions == 2 ? 1 - block.newest() : block.newest();
+  }
+  void make_next(Block& block, int copy);
   HostState() = default;
   const BufferView& moment_view(Moment moment, int block) const;
   void carve(BlockLayout layout);

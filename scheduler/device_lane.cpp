@@ -37,6 +37,31 @@ LayerPhase phase_of(BackwardPart part) {
 
 }  // namespace
 
+std::vector<Slot> slots_of_device(const Plan& plan, int device, int first_turn) {
+  bool bound = plan.residence == Residence::kBound;
+  std::vector<int> numbers = stage_numbers(plan);
+  std::vector<bool> is_uploaded(plan.stages.size(), false);  // of bound stages, by number
+  std::vector<Slot> slots;
+  const std::vector<Action>& actions = plan.device_actions[static_cast<size_t>(device)];
+  for (size_t index = 0; index < actions.size(); ++index) {
+    int stage = actions[index].stage;
+    int round = plan.round_of(actions[index].micro_batch);
+    if (slots.empty() || slots.back().stage != stage || slots.back().round != round) {
+      Slot slot{stage, round, static_cast<int>(index), 0, 0, true};
+      if (bound) {
+        slot.buffer = numbers[static_cast<size_t>(stage)];
+        slot.uploads = !is_uploaded[static_cast<size_t>(slot.buffer)];
+        is_uploaded[static_cast<size_t>(slot.buffer)] = true;
+      } else {
+        slot.buffer = (first_turn + static_cast<int>(slots.size())) % 2;
+      }
+      slots.push_back(slot);
+    }
+    ++slots.back().action_count;
+  }
+  return slots;
+}
+
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (int kind = 0; kind < kLaneCount; ++kind) {
@@ -59,36 +84,43 @@ Status DeviceLane::begin_pass(const PlanContext& context, int device_index) {
                                           layer->name(), layer->uses().size(), kMaxBlockUses));
     }
   }
-  cut_slots();
+  STAGECOACH_RETURN_IF_ERROR(take_over_arena());
+  // The first slot takes the buffer that the last one of the pass before does not use.
+  first_turn_ = (first_turn_ + static_cast<int>(slots_.size())) % 2;
+  slots_ = slots_of_device(*context.plan, device_index, first_turn_);
   assign_roles();
-  // The previous pass has ended, so every buffer is free.
-  size_t stage_count = context.plan->stages.size();
-  for (auto* timepoints : {&parameters_ready_, &parameters_free_, &sums_free_}) {
-    timepoints->assign(std::max<size_t>(2, stage_count), Timepoint{});
-  }
-  for (auto* free : {&rounded_free_, &in_free_, &out_free_}) *free = {};
   is_loaded_.assign(context.network->blocks.size(), false);
-  events_used_ = 0;
-  spans_.clear();
-  layer_spans_.clear();
-  bytes_up_ = bytes_down_ = 0;
+  record().clear();
   return Status::ok();
 }
 
-void DeviceLane::cut_slots() {
-  slots_.clear();
-  bool bound = memory().need.bound;
-  std::vector<int> numbers = stage_numbers(*context_->plan);
-  const std::vector<Action>& actions = context_->plan->device_actions[device_index_];
-  for (size_t index = 0; index < actions.size(); ++index) {
-    int stage = actions[index].stage;
-    int round = context_->plan->round_of(actions[index].micro_batch);
-    if (slots_.empty() || slots_.back().stage != stage || slots_.back().round != round) {
-      int buffer = bound ? numbers[stage] : static_cast<int>(slots_.size() % 2);
-      slots_.push_back(Slot{stage, round, static_cast<int>(index), 0, buffer});
+Status DeviceLane::take_over_arena() {
+  size_t buffers = std::max<size_t>(2, context_->plan->stages.size());
+  const DeviceMemoryNeed& need = memory().need;
+  if (need_ == need && parameters_free_.size() == buffers) {
+    // The same regions: each is free when it would be for the next slot or action. What a bound
+    // device keeps lies where its list says, which begins anew.
+    if (need.bound) {
+      in_free_.fill(compute_done_);
+      // Stages may share a block, which is loaded with the first of them.
+      parameters_free_.assign(buffers, compute_done_);
     }
-    ++slots_.back().action_count;
+    return Status::ok();
   }
+  // Other regions: all of them are free when everything so far is done.
+  Timepoint end;
+  if (need_.has_value()) {
+    Stream& compute = stream(LaneKind::kCompute);
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<Timepoint> ends, submit_end());
+    for (Timepoint of_stream : ends) STAGECOACH_RETURN_IF_FAILED(compute.wait(of_stream));
+    STAGECOACH_ASSIGN_OR_RETURN(end, compute.mark());
+  }
+  need_ = need;
+  parameters_ready_.assign(buffers, Timepoint{});
+  for (auto* timepoints : {&parameters_free_, &sums_free_}) timepoints->assign(buffers, end);
+  for (auto* free : {&rounded_free_, &in_free_, &out_free_}) free->fill(end);
+  first_turn_ = 0;
+  return Status::ok();
 }
 
 void DeviceLane::assign_roles() {
@@ -140,14 +172,22 @@ BufferView DeviceLane::rounded_view(const StageLayout::GradientPlace& gradient,
                        gradient.rounded_size);
 }
 
+void LaneRecord::clear() {
+  events_used = 0;
+  spans.clear();
+  layer_spans.clear();
+  bytes_up = bytes_down = 0;
+}
+
 Result<int> DeviceLane::stamp(LaneKind lane) {
-  if (events_used_ == static_cast<int>(events_.size())) {
+  LaneRecord& to = record();
+  if (to.events_used == static_cast<int>(to.events.size())) {
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> event,
                                 device_.create_event({.timing = true}));
-    events_.push_back(std::move(event));
+    to.events.push_back(std::move(event));
   }
-  STAGECOACH_RETURN_IF_FAILED(stream(lane).record(*events_[events_used_]));
-  return events_used_++;
+  STAGECOACH_RETURN_IF_FAILED(stream(lane).record(*to.events[static_cast<size_t>(to.events_used)]));
+  return to.events_used++;
 }
 
 void DeviceLane::add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start,
@@ -161,7 +201,7 @@ void DeviceLane::add_span(LaneKind lane, int action, int slot, ByteCount bytes, 
   span.start_event = start;
   span.end_event = end;
   span.action = action;
-  spans_.push_back(span);
+  record().spans.push_back(span);
 }
 
 Status DeviceLane::wait_for(LaneKind lane, const Landing& landing) {
@@ -178,9 +218,9 @@ Status DeviceLane::submit_parameters(int slot) {
   int buffer = slots_[slot].buffer;
   const StageLayout& layout = layout_of(slot);
   bool bound = memory().need.bound;
-  // A bound stage is loaded by its first slot. Blocks it shares with a stage loaded before are
-  // there already, or on their way on the same stream.
-  if (bound && !parameters_ready_[buffer].is_none()) return Status::ok();
+  // Blocks that a bound stage shares with one loaded before are there already, or on their way on
+  // the same stream.
+  if (!slots_[slot].uploads) return Status::ok();
   STAGECOACH_RETURN_IF_FAILED(up.wait(parameters_free_[buffer]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kParameterUp));
   ByteCount bytes = 0;
@@ -188,7 +228,7 @@ Status DeviceLane::submit_parameters(int slot) {
     if (bound && is_loaded_[block.block]) continue;
     is_loaded_[block.block] = true;
     CopyRequest copy;
-    copy.source = context_->host_state->compute_copy(block.block);
+    copy.source = context_->host_state->compute_copy(block.block, context_->version);
     copy.target = memory_.slice(memory().parameters[buffer % 2] + block.offset, block.size);
     copy.label = context_->network->blocks[block.block].name;
     STAGECOACH_RETURN_IF_FAILED(up.copy(copy));
@@ -197,7 +237,7 @@ Status DeviceLane::submit_parameters(int slot) {
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kParameterUp));
   STAGECOACH_ASSIGN_OR_RETURN(parameters_ready_[buffer], up.mark());
   if (bytes > 0) add_span(LaneKind::kParameterUp, -1, slot, bytes, start, end);
-  bytes_up_ += bytes;
+  record().bytes_up += bytes;
   return Status::ok();
 }
 
@@ -236,7 +276,7 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kActivationUp));
   STAGECOACH_ASSIGN_OR_RETURN(inputs_ready_, up.mark());
   add_span(LaneKind::kActivationUp, action, slot, bytes, start, end);
-  bytes_up_ += bytes;
+  record().bytes_up += bytes;
   return Status::ok();
 }
 
@@ -279,7 +319,7 @@ Status DeviceLane::run_layer(int layer, LayerPhase phase, Work work) {
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
   STAGECOACH_RETURN_IF_ERROR(work());
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
-  layer_spans_.push_back({layer, phase, start, end});
+  record().layer_spans.push_back({layer, phase, start, end});
   return Status::ok();
 }
 
@@ -354,7 +394,7 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kGradientDown));
   STAGECOACH_ASSIGN_OR_RETURN(Timepoint landed, down.mark());
   if (bytes > 0) add_span(LaneKind::kGradientDown, -1, slot, bytes, start, end);
-  bytes_down_ += bytes;
+  record().bytes_down += bytes;
   for (size_t index = 0; index < layout.gradients.size(); ++index) {
     if (layout.gradients[index].layer == layer)
       gradient_landings_[index] = Landing{landed, &device_};
@@ -406,11 +446,14 @@ Status DeviceLane::compute(int slot, int action) {
   return Status::ok();
 }
 
-Status DeviceLane::download_outputs(int slot, int action) {
+Status DeviceLane::download_outputs(int slot, int action, std::span<const Landing> freed) {
   Stream& down = stream(LaneKind::kActivationDown);
   int parity = action % 2;
   int m = action_at(action).micro_batch;
   const StageLayout& layout = layout_of(slot);
+  for (const Landing& read : freed) {
+    STAGECOACH_RETURN_IF_ERROR(wait_for(LaneKind::kActivationDown, read));
+  }
   STAGECOACH_RETURN_IF_FAILED(down.wait(compute_done_));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kActivationDown));
   ByteCount bytes = 0;
@@ -435,16 +478,16 @@ Status DeviceLane::download_outputs(int slot, int action) {
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kActivationDown));
   STAGECOACH_ASSIGN_OR_RETURN(out_free_[parity], down.mark());
   if (bytes > 0) add_span(LaneKind::kActivationDown, action, slot, bytes, start, end);
-  bytes_down_ += bytes;
+  record().bytes_down += bytes;
   outputs_landing_ = Landing{out_free_[parity], &device_};
   return Status::ok();
 }
 
 Status DeviceLane::submit_action(int slot, int action, const Landing& input,
-                                 const Landing& output_grad) {
+                                 const Landing& output_grad, std::span<const Landing> freed) {
   STAGECOACH_RETURN_IF_ERROR(upload_inputs(slot, action, input, output_grad));
   STAGECOACH_RETURN_IF_ERROR(compute(slot, action));
-  return download_outputs(slot, action);
+  return download_outputs(slot, action, freed);
 }
 
 Result<std::vector<Timepoint>> DeviceLane::submit_end() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/status.h"
@@ -65,6 +66,21 @@ struct LayerSpan {
   int end_event = 0;
 };
 
+/// What a device did in one pass, and the events that time it. Two passes may be under way on a
+/// device, so there are two.
+struct LaneRecord {
+  std::vector<std::unique_ptr<Event>> events;
+  int events_used = 0;
+  std::vector<LaneSpan> spans;
+  std::vector<LayerSpan> layer_spans;  ///< empty unless the pass times layers
+  ByteCount bytes_up = 0, bytes_down = 0;
+
+  Result<int64_t> event_time_ns(int event) const {
+    return events[static_cast<size_t>(event)]->timestamp_ns();
+  }
+  void clear();
+};
+
 /// Everything of a plan that is the same for all devices.
 struct PlanContext {
   const Network* network = nullptr;
@@ -76,6 +92,8 @@ struct PlanContext {
   std::vector<DeviceMemory> memories;  ///< per device
   const PassInput* input = nullptr;
   std::vector<int> trace_processes;  ///< per device; empty: its position
+  int64_t version = 0;               ///< of the blocks it reads
+  int record = 0;                    ///< 0 or 1: which of each device's records it fills
 };
 
 /// Where a finished transfer can be waited for.
@@ -91,7 +109,11 @@ struct Slot {
   int first_action = 0;
   int action_count = 0;
   int buffer = 0;  ///< of parameters: streamed slots use two in turn, a bound stage has its own
+  bool uploads = true;  ///< whether it brings its parameters up: of a bound stage the first slot
 };
+
+/// The slots of a device. Streamed ones take buffer `first_turn`, then the other, and so on. Pure.
+std::vector<Slot> slots_of_device(const Plan& plan, int device, int first_turn);
 
 /// What an action means for the gradient sums of its stage and round.
 struct SumsRole {
@@ -113,20 +135,30 @@ class DeviceLane {
   Device& device() const { return device_; }
   Stream& stream(LaneKind lane) const { return *streams_[static_cast<int>(lane)]; }
 
-  /// Carves the arena for a pass and cuts the device's list into slots.
+  /// Carves the arena for a pass and cuts the device's list into slots. Everything of the pass
+  /// before must have been submitted; it may still be running. `context` must live until everything
+  /// of this pass has been submitted.
   Status begin_pass(const PlanContext& context, int device_index);
   const std::vector<Slot>& slots() const { return slots_; }
+  int micro_batch_of(int action) const { return action_at(action).micro_batch; }
   /// Whether the action is the last to add to the gradients of its stage and round.
   bool closes_gradients(int action) const { return roles_[action].closes; }
 
   /// Uploads the parameters of slot `slot`: streamed into the buffer that slot - 2 used, bound once
   /// a pass.
+  /// Does nothing for slots that upload nothing.
   Status submit_parameters(int slot);
   /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when
-  /// the activation and the gradient it reads are on the host.
-  Status submit_action(int slot, int action, const Landing& input, const Landing& output_grad);
+  /// the activation and the gradient it reads are on the host; `freed`, when the places in the
+  /// store that it downloads to may be written.
+  Status submit_action(int slot, int action, const Landing& input, const Landing& output_grad,
+                       std::span<const Landing> freed);
   /// Results of the last submitted action: its downloads share one timepoint.
   Landing outputs_landing() const { return outputs_landing_; }
+  /// When the last submitted action has read the store.
+  Landing inputs_landing() const { return Landing{inputs_ready_, &device_}; }
+  /// When the parameters of a slot whose upload has been submitted are on the device.
+  Timepoint parameters_landing(int slot) const { return parameters_ready_[slots_[slot].buffer]; }
   /// Of the last action that closed gradients: when the gradient of layout.gradients[index] has
   /// landed.
   const std::vector<Landing>& gradient_landings() const { return gradient_landings_; }
@@ -134,12 +166,7 @@ class DeviceLane {
   /// Marks the end of every stream, so that the whole pass can be awaited.
   Result<std::vector<Timepoint>> submit_end();
 
-  const std::vector<LaneSpan>& spans() const { return spans_; }
-  /// Empty unless the pass times layers.
-  const std::vector<LayerSpan>& layer_spans() const { return layer_spans_; }
-  Result<int64_t> event_time_ns(int event) const { return events_[event]->timestamp_ns(); }
-  ByteCount bytes_up() const { return bytes_up_; }
-  ByteCount bytes_down() const { return bytes_down_; }
+  const LaneRecord& record(int index) const { return records_[static_cast<size_t>(index)]; }
 
  private:
   explicit DeviceLane(Device& device) : device_(device) {}
@@ -150,15 +177,18 @@ class DeviceLane {
   Status run_layer(int layer, LayerPhase phase, Work work);
   void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
   Status wait_for(LaneKind lane, const Landing& landing);
-  void cut_slots();
   void assign_roles();
+  /// Says when the new pass may write to each part of the arena, which the one before may still be
+  /// using.
+  Status take_over_arena();
+  LaneRecord& record() { return records_[static_cast<size_t>(context_->record)]; }
   Status upload_inputs(int slot, int action, const Landing& input, const Landing& output_grad);
   Status compute(int slot, int action);
   Status open_gradients(const StageLayout& layout, const SumsRole& role);
   Status run_forward(const StageLayout& layout, LayerRun& run, int slot, int action);
   Status run_backward(const StageLayout& layout, LayerRun& run, int slot, int action);
   Status finish_layer_gradients(const StageLayout& layout, int slot, int action, int layer);
-  Status download_outputs(int slot, int action);
+  Status download_outputs(int slot, int action, std::span<const Landing> freed);
   BufferView view(const Place& place, int action) const;
   BufferView sum_view(const StageLayout::GradientPlace& gradient, const SumsRole& role) const;
   BufferView rounded_view(const StageLayout::GradientPlace& gradient, const SumsRole& role) const;
@@ -179,7 +209,9 @@ class DeviceLane {
   int device_index_ = 0;
   std::vector<Slot> slots_;
   std::vector<SumsRole> roles_;                                ///< per action
-  BufferView memory_;                                          ///< the arena, as carved by memory()
+  BufferView memory_;  ///< the arena, as carved by memory()
+  std::optional<DeviceMemoryNeed> need_;  ///< of the pass before
+  int first_turn_ = 0;  ///< which of two buffers the first slot of the pass takes
   std::vector<Timepoint> parameters_ready_, parameters_free_;  ///< per parameter buffer
   std::vector<Timepoint> sums_free_;                           ///< per SumsRole::guard
   std::vector<bool> is_loaded_;                                ///< per block, bound plans only
@@ -189,11 +221,7 @@ class DeviceLane {
   std::vector<Landing> gradient_landings_;
   std::array<BufferView, kMaxBlockUses> parameter_views_, gradient_views_;
 
-  std::vector<std::unique_ptr<Event>> events_;
-  int events_used_ = 0;
-  std::vector<LaneSpan> spans_;
-  std::vector<LayerSpan> layer_spans_;
-  ByteCount bytes_up_ = 0, bytes_down_ = 0;
+  std::array<LaneRecord, 2> records_;
 };
 
 }  // namespace stagecoach

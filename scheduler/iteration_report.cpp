@@ -17,9 +17,9 @@ struct TimedSpan {
   int64_t end_ns = 0;
 };
 
-Result<std::vector<TimedSpan>> time_spans(const DeviceLane& lane) {
+Result<std::vector<TimedSpan>> time_spans(const LaneRecord& lane) {
   std::vector<TimedSpan> timed;
-  for (const LaneSpan& span : lane.spans()) {
+  for (const LaneSpan& span : lane.spans) {
     TimedSpan item{&span, 0, 0};
     STAGECOACH_ASSIGN_OR_RETURN(item.start_ns, lane.event_time_ns(span.start_event));
     STAGECOACH_ASSIGN_OR_RETURN(item.end_ns, lane.event_time_ns(span.end_event));
@@ -75,8 +75,8 @@ int64_t ready_idle_ns(const std::vector<TimedSpan>& spans, size_t action_count) 
   return idle;
 }
 
-Status add_layer_samples(const DeviceLane& lane, int device, std::vector<LayerSample>& samples) {
-  for (const LayerSpan& span : lane.layer_spans()) {
+Status add_layer_samples(const LaneRecord& lane, int device, std::vector<LayerSample>& samples) {
+  for (const LayerSpan& span : lane.layer_spans) {
     STAGECOACH_ASSIGN_OR_RETURN(int64_t start_ns, lane.event_time_ns(span.start_event));
     STAGECOACH_ASSIGN_OR_RETURN(int64_t end_ns, lane.event_time_ns(span.end_event));
     samples.push_back({device, span.layer, span.phase, static_cast<double>(end_ns - start_ns)});
@@ -116,7 +116,8 @@ Result<IterationReport> report_iteration(const PlanContext& context,
   std::vector<std::vector<int64_t>> durations(lanes.size());
   report.device_busy_ns.assign(lanes.size(), 0);
   for (size_t device = 0; device < lanes.size(); ++device) {
-    STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedSpan> spans, time_spans(*lanes[device]));
+    const LaneRecord& record = lanes[device]->record(context.record);
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedSpan> spans, time_spans(record));
     if (trace != nullptr) {
       const std::vector<int>& processes = context.trace_processes;
       int process = processes.empty() ? static_cast<int>(device) : processes[device];
@@ -124,12 +125,14 @@ Result<IterationReport> report_iteration(const PlanContext& context,
     }
     size_t action_count = context.plan->device_actions[device].size();
     durations[device].resize(action_count, 0);
+    std::vector<int64_t>& ends = report.action_end_ns.emplace_back(action_count, 0);
     for (const TimedSpan& item : spans) {
       report.longest_operation_ns =
           std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
       if (item.span->lane != LaneKind::kCompute) continue;
       report.device_busy_ns[device] += item.end_ns - item.start_ns;
       durations[device][item.span->action] = item.end_ns - item.start_ns;
+      ends[item.span->action] = item.end_ns;
       first_start = std::min(first_start, item.start_ns);
       last_end = std::max(last_end, item.end_ns);
     }
@@ -138,11 +141,11 @@ Result<IterationReport> report_iteration(const PlanContext& context,
       report.up.push_back(link_sample(spans, LaneKind::kParameterUp, LaneKind::kActivationUp));
       report.down.push_back(link_sample(spans, LaneKind::kGradientDown, LaneKind::kActivationDown));
       STAGECOACH_RETURN_IF_ERROR(
-          add_layer_samples(*lanes[device], static_cast<int>(device), report.layer_samples));
+          add_layer_samples(record, static_cast<int>(device), report.layer_samples));
     }
     idle += ready_idle_ns(spans, action_count);
-    report.bytes_up += lanes[device]->bytes_up();
-    report.bytes_down += lanes[device]->bytes_down();
+    report.bytes_up += record.bytes_up;
+    report.bytes_down += record.bytes_down;
   }
   if (last_end <= first_start) return report;
   report.start_ns = first_start;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "memory/host_state.h"
+#include "scheduler/layer_profile.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 
@@ -12,6 +13,7 @@ namespace stagecoach {
 std::vector<BlockLayout> state_layouts(const Network& network);
 
 /// What a step of `rounds` (>= 1) on `network` keeps for all of them.
-HostStateOptions state_options(const Network& network, int rounds, Residence residence);
+HostStateOptions state_options(const Network& network, int rounds, Residence residence,
+                               UpdateMode update);
 
 }  // namespace stagecoach

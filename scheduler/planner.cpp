@@ -76,7 +76,7 @@ StepSetup step_setup(const Network& network, const PlanRequest& request) {
   StepSetup setup;
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;
-  setup.update = UpdateMode::kBarrier;
+  setup.update = request.update;
   if (request.measured) {
     setup.layers = request.measured->layers;
     setup.devices = request.measured->devices;

@@ -30,6 +30,7 @@ struct PlanRequest {
   int micro_batches = 1;
   int rounds = 1;
   int max_stage_layers = 0;
+  UpdateMode update = UpdateMode::kBarrier;
   bool is_static = false;  ///< streamed stages stay on their device: the baseline
   ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
   /// Layer times, device speeds and links as measured; nothing: by FLOP and DeviceInfo::speed, with

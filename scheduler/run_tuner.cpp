@@ -20,6 +20,8 @@ void RunTuner::add_pass(const Plan& plan, const std::vector<int>& devices,
       passes_ = 0;
       return;
     case Phase::kTiming:
+      // One that was begun before times were asked for.
+      if (report.up.empty()) return;
       for (LayerSample sample : report.layer_samples) {
         sample.device = devices[sample.device];
         timing_.add(sample);

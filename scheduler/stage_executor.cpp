@@ -1,8 +1,10 @@
 #include "scheduler/stage_executor.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 
+#include "core/clock.h"
 #include "scheduler/executable_plan.h"
 
 namespace stagecoach {
@@ -20,58 +22,43 @@ class SubmitWork final : public Submitter::Work {
   Function function_;
 };
 
+std::vector<bool> frozen_blocks(const Network& network) {
+  std::vector<bool> frozen;
+  for (const ParameterBlock& block : network.blocks) frozen.push_back(block.is_frozen);
+  return frozen;
+}
+
+/// Per boundary: whether a gradient is handed over there.
+std::vector<bool> gradient_boundaries(const Network& network, const PlanContext& context) {
+  std::vector<bool> travels(network.layers.size() + 1, false);
+  for (size_t stage = 0; stage < context.layouts.size(); ++stage) {
+    if (!context.layouts[stage].takes_gradient) continue;
+    travels[static_cast<size_t>(context.plan->stages[stage].last_layer) + 1] = true;
+  }
+  return travels;
+}
+
 }  // namespace
 
-/// Something a producer submits once and consumers wait for.
-struct StageExecutor::Cell {
-  explicit Cell(Executor& executor) : submitted(executor) {}
-  Latch submitted;
-  Landing landing;
+/// A step under way.
+struct StageExecutor::Step {
+  int64_t number = 0;
+  std::shared_ptr<BlockOptimizer> optimizer;
+  std::vector<std::shared_ptr<Pass>> passes;
 };
 
-/// What coroutines of one pass tell each other.
-struct StageExecutor::Cells {
-  Cells(Executor& executor, const Network& network, const Plan& plan)
-      : micro_batches(plan.micro_batches), rounds(plan.rounds) {
-    size_t boundaries = network.layers.size() + 1;
-    for (size_t index = 0; index < boundaries * micro_batches; ++index) {
-      activations.emplace_back(executor);
-      gradients.emplace_back(executor);
-    }
-    for (int m = 0; m < micro_batches; ++m) activations[m].submitted.set();
-    for (const ParameterBlock& block : network.blocks) {
-      first_site.push_back(landed.size());
-      for (int index = 0; index < block.site_count * rounds; ++index) landed.emplace_back(executor);
-      first_round.push_back(added.size());
-      for (int round = 0; round < rounds; ++round) added.emplace_back(executor);
-    }
-  }
-
-  Cell& activation(int boundary, int m) { return activations[boundary * micro_batches + m]; }
-  Cell& gradient(int boundary, int m) { return gradients[boundary * micro_batches + m]; }
-  Cell& landing_of(int block, int site, int round) {
-    return landed[first_site[block] + site * rounds + round];
-  }
-  /// Set when the gradients of (block, round) have been added, so their slots are free.
-  Latch& added_of(int block, int round) { return added[first_round[block] + round]; }
-
-  void fail(const Status& status) {
-    for (Cell& cell : activations) cell.submitted.set(status);
-    for (Cell& cell : gradients) cell.submitted.set(status);
-    for (Cell& cell : landed) cell.submitted.set(status);
-    for (Latch& latch : added) latch.set(status);
-  }
-
-  int micro_batches;
-  int rounds;
-  std::vector<Cell> activations, gradients, landed;
-  std::vector<Latch> added;
-  std::vector<size_t> first_site, first_round;
-};
-
-StageExecutor::StageExecutor(const StageExecutorSetup& setup) : setup_(setup) {
-  if (!setup.devices.empty()) virtual_time_ = setup.devices.front()->virtual_time();
-  pump_ = std::make_unique<Pump>(executor_, setup.timeout_ns, virtual_time_);
+StageExecutor::StageExecutor(const StageExecutorSetup& setup)
+    : setup_(setup),
+      virtual_time_(setup.devices.empty() ? nullptr : setup.devices.front()->virtual_time()),
+      pump_(std::make_unique<Pump>(executor_, setup.timeout_ns, virtual_time_)),
+      consistency_(executor_, frozen_blocks(*setup.network), setup.update, setup.first_step),
+      updates_({&executor_, pump_.get(), setup.host_worker, setup.host_state, &consistency_,
+                setup.network}),
+      background_(executor_),
+      ended_(executor_),
+      step_count_(setup.first_step) {
+  for (Ordering ordering : setup.left_out) consistency_.leave_out(ordering);
+  background_.set_on_failure([this](const Status& status) { fail(status); });
   if (virtual_time_ != nullptr) executor_.set_idle([this] { return advance_virtual_time(); });
 }
 
@@ -90,6 +77,12 @@ bool StageExecutor::advance_virtual_time() {
 }
 
 StageExecutor::~StageExecutor() {
+  // Coroutines under way hold references to what is destroyed here.
+  if (!passes_.empty() || !steps_.empty()) {
+    fail(Status(StatusCode::kCancelled, "the run has ended"));
+  }
+  Status ended = executor_.run(background_.join());
+  static_cast<void>(ended);
   // The pump must not look at streams that are being destroyed.
   pump_->unwatch_all();
 }
@@ -105,6 +98,7 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
       executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
     }
     executor->lanes_.push_back(std::move(lane));
+    executor->idle_since_ns_.push_back(0);
     if (device->virtual_time() != executor->virtual_time_) {
       return invalid_argument(
           fmt::format("device {} does not share the time of device {}; simulated and real devices "
@@ -117,98 +111,283 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   return executor;
 }
 
-Status StageExecutor::begin_pass(const Plan& plan, const PassInput& input) {
+Result<std::shared_ptr<Pass>> StageExecutor::make_pass(const Plan& plan, const PassInput& input) {
   if (plan.device_count() != static_cast<int>(lanes_.size())) {
     return invalid_argument(
         fmt::format("plan is for {} devices; there are {}", plan.device_count(), lanes_.size()));
   }
   STAGECOACH_RETURN_IF_ERROR(check_executable(plan));
-  context_ =
-      PlanContext{setup_.network, setup_.host_state,     setup_.store, setup_.shape, &plan, {}, {},
-                  &input,         setup_.trace_processes};
-  context_.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
+  auto pass = std::make_shared<Pass>(executor_, *setup_.network, plan, input);
+  pass->number = pass_count_++;
+  pass->step = step_count_;
+  pass->version = input.inference ? step_count_ : consistency_.version_read_by(step_count_);
+  PlanContext& context = pass->context;
+  context.network = setup_.network;
+  context.host_state = setup_.host_state;
+  context.store = setup_.store;
+  context.shape = setup_.shape;
+  context.plan = &plan;
+  context.input = &pass->input;
+  context.trace_processes = setup_.trace_processes;
+  context.version = pass->version;
+  context.record = static_cast<int>(pass->number % 2);
+  context.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
   bool rounds_gradients = setup_.network->dtype != DType::kF32;
   for (int device = 0; device < plan.device_count(); ++device) {
-    DeviceMemory memory = carve_device_memory(plan, context_.layouts, device, rounds_gradients);
-    if (memory.need.total() > setup_.arena_bytes[device]) {
+    DeviceMemory memory = carve_device_memory(plan, context.layouts, device, rounds_gradients);
+    if (memory.need.total() > setup_.arena_bytes[static_cast<size_t>(device)]) {
       return internal_error(fmt::format("plan needs {} bytes of stage memory; the arena has {}",
-                                        memory.need.total(), setup_.arena_bytes[device]));
+                                        memory.need.total(),
+                                        setup_.arena_bytes[static_cast<size_t>(device)]));
     }
-    context_.memories.push_back(std::move(memory));
+    context.memories.push_back(std::move(memory));
   }
-  for (size_t device = 0; device < lanes_.size(); ++device) {
-    STAGECOACH_RETURN_IF_ERROR(lanes_[device]->begin_pass(context_, static_cast<int>(device)));
-  }
+  pass->gradient_travels = gradient_boundaries(*setup_.network, context);
+  return pass;
+}
+
+Status StageExecutor::run_on_controller(Task<Status> task) {
+  Status status = executor_.run(std::move(task));
+  // Who waits may be told of the end before the cause.
+  return failure_.is_ok() ? status : failure_;
+}
+
+Status StageExecutor::start(const Plan& plan, const PassInput& input, Trace* trace) {
+  if (!failure_.is_ok()) return failure_;
+  STAGECOACH_RETURN_IF_ERROR(
+      input.inference ? finish(0, 0) : finish(kPassesInFlight - 1, steps_.size()));
+  STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<Pass> pass, make_pass(plan, input));
+  pass->trace = trace;
+  if (!passes_.empty()) pass->previous = passes_.back();
+  lease_blocks(*pass);
+  int64_t hang_ns = std::max(kMinHangNs, kHangFactor * longest_operation_ns_);
+  pump_->set_timeout_ns(std::min(setup_.timeout_ns, hang_ns));
+  passes_.push_back(pass);
+  if (!input.inference) passes_of_step_.push_back(pass);
+  background_.spawn(run_pass(pass));
+  return run_on_controller(await_outputs(pass));
+}
+
+Status StageExecutor::start_step(std::shared_ptr<BlockOptimizer> optimizer) {
+  if (!failure_.is_ok()) return failure_;
+  auto step = std::make_shared<Step>();
+  step->number = step_count_++;
+  step->optimizer = std::move(optimizer);
+  step->passes = std::exchange(passes_of_step_, {});
+  steps_.push_back(step);
+  background_.spawn(run_step(step));
   return Status::ok();
 }
 
-Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
-  STAGECOACH_RETURN_IF_ERROR(begin_pass(plan, input));
-  int64_t hang_ns = std::max(kMinHangNs, kHangFactor * longest_operation_ns_);
-  pump_->set_timeout_ns(std::min(setup_.timeout_ns, hang_ns));
-  cells_ = std::make_unique<Cells>(executor_, *setup_.network, plan);
-  Status status = executor_.run(run_pass());
-  if (!status.is_ok()) return status;
-  std::vector<DeviceLane*> lanes;
-  for (const auto& lane : lanes_) lanes.push_back(lane.get());
-  Result<IterationReport> report = report_iteration(context_, lanes, trace);
-  if (report.is_ok()) {
-    longest_operation_ns_ = std::max(longest_operation_ns_, report->longest_operation_ns);
+Status StageExecutor::finish(size_t passes, size_t steps) {
+  return run_on_controller(await_few(passes, steps));
+}
+
+Task<Status> StageExecutor::await_few(size_t passes, size_t steps) {
+  while (passes_.size() > passes || steps_.size() > steps) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
   }
+  co_return Status::ok();
+}
+
+Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {
+  STAGECOACH_RETURN_IF_ERROR(start(plan, input, trace));
+  STAGECOACH_RETURN_IF_ERROR(finish(0, steps_.size()));
+  IterationReport report = std::move(finished_passes_.back().report);
+  finished_passes_.pop_back();
   return report;
 }
 
 void StageExecutor::fail(const Status& status) {
-  // One failure ends the pass for everyone: streams drop their work, awaiting coroutines wake.
+  if (!failure_.is_ok()) return;
+  failure_ = status;
+  // One failure ends the run for everyone: streams drop their work, awaiting coroutines wake.
   for (const auto& lane : lanes_) {
     for (int kind = 0; kind < kLaneCount; ++kind) {
       lane->stream(static_cast<LaneKind>(kind)).abandon(status);
     }
   }
   setup_.host_worker->abandon(status);
-  cells_->fail(status);
+  for (const std::shared_ptr<Pass>& pass : passes_) pass->cells.fail(status);
+  consistency_.fail(status);
+  updates_.fail(status);
+  ended_.fail(status);
   pump_->fail_all(status);
 }
 
-Task<Status> StageExecutor::run_pass() {
-  TaskGroup group(executor_);
-  group.set_on_failure([this](const Status& status) { fail(status); });
+void StageExecutor::lease_blocks(const Pass& pass) {
   for (size_t device = 0; device < lanes_.size(); ++device) {
-    group.spawn(run_device(static_cast<int>(device)));
-  }
-  if (!context_.input->inference) {
-    for (int block = 0; block < setup_.host_state->block_count(); ++block) {
-      if (!setup_.network->blocks[block].is_frozen) group.spawn(collect_gradients(block));
+    for (const Slot& slot : slots_of_device(*pass.plan, static_cast<int>(device), 0)) {
+      if (!slot.uploads) continue;
+      for (const StageLayout::BlockPlace& place :
+           pass.context.layouts[static_cast<size_t>(slot.stage)].blocks) {
+        consistency_.lease(place.block, pass.version);
+      }
     }
   }
-  co_return co_await group.join();
 }
 
-Task<Status> StageExecutor::run_device(int device) {
-  DeviceLane& lane = *lanes_[device];
-  Submitter& submitter = *submitters_[device];
-  int slot_count = static_cast<int>(lane.slots().size());
-  for (int slot = 0; slot < slot_count; ++slot) {
-    // The first slot loads itself; every slot then prefetches the next, whose buffer was last used
-    // by the slot before this one.
-    SubmitWork upload([&lane, slot, slot_count]() -> Status {
-      if (slot == 0) STAGECOACH_RETURN_IF_ERROR(lane.submit_parameters(0));
-      return slot + 1 < slot_count ? lane.submit_parameters(slot + 1) : Status::ok();
-    });
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(upload));
-    Slot where = lane.slots()[slot];
-    for (int index = 0; index < where.action_count; ++index) {
-      STAGECOACH_CO_RETURN_IF_ERROR(co_await run_action(device, slot, where.first_action + index));
+Task<Status> StageExecutor::end_leases(Pass& pass, int stage, Timepoint landed) {
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(landed));
+  for (const StageLayout::BlockPlace& place :
+       pass.context.layouts[static_cast<size_t>(stage)].blocks) {
+    consistency_.release(place.block, pass.version);
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::run_pass(std::shared_ptr<Pass> pass) {
+  pass->group.set_on_failure([this](const Status& status) { fail(status); });
+  for (size_t device = 0; device < lanes_.size(); ++device) {
+    pass->group.spawn(run_device(pass, static_cast<int>(device)));
+  }
+  if (!pass->input.inference) {
+    for (int block = 0; block < setup_.host_state->block_count(); ++block) {
+      if (setup_.host_state->is_frozen(block)) continue;
+      pass->group.spawn(collect_gradients(pass, block));
     }
   }
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await pass->group.join());
+  pass->previous.reset();
+  STAGECOACH_CO_RETURN_IF_ERROR(report(*pass));
+  std::erase(passes_, pass);
+  ended_.notify();
+  co_return Status::ok();
+}
+
+Status StageExecutor::report(Pass& pass) {
+  std::vector<DeviceLane*> lanes;
+  for (const auto& lane : lanes_) lanes.push_back(lane.get());
+  FinishedPass finished{pass.input.inference, pass.input.iteration, pass.step, pass.plan, {}};
+  STAGECOACH_ASSIGN_OR_RETURN(finished.report, report_iteration(pass.context, lanes, pass.trace));
+  longest_operation_ns_ = std::max(longest_operation_ns_, finished.report.longest_operation_ns);
+  finished.report.update_wait_ns = update_wait_ns(pass, finished.report);
+  finished_passes_.push_back(std::move(finished));
+  return Status::ok();
+}
+
+/// In the mean of devices, how long they had nothing to do while a slot waited for updates.
+double StageExecutor::update_wait_ns(const Pass& pass, const IterationReport& report) {
+  int64_t total_ns = 0;
+  for (size_t device = 0; device < pass.waits.size(); ++device) {
+    if (device >= report.action_end_ns.size()) break;
+    const std::vector<int64_t>& ends = report.action_end_ns[device];
+    for (const VersionWait& wait : pass.waits[device]) {
+      int64_t busy_until_ns = wait.first_action == 0
+                                  ? idle_since_ns_[device]
+                                  : ends[static_cast<size_t>(wait.first_action) - 1];
+      total_ns += std::max<int64_t>(0, wait.end_ns - std::max(wait.start_ns, busy_until_ns));
+    }
+    if (!ends.empty()) idle_since_ns_[device] = ends.back();
+  }
+  return static_cast<double>(total_ns) / static_cast<double>(lanes_.size());
+}
+
+Task<Status> StageExecutor::run_step(std::shared_ptr<Step> step) {
+  auto contributed = [step](int block) -> Task<Status> {
+    for (const std::shared_ptr<Pass>& pass : step->passes) {
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await pass->cells.all_added_of(block).wait());
+    }
+    co_return Status::ok();
+  };
+  Result<StepOutcome> outcome =
+      co_await updates_.run(step->number, step->optimizer, contributed,
+                            [this](const Status& status) { fail(status); });
+  if (!outcome.is_ok()) co_return outcome.status();
+  finished_steps_.push_back(*outcome);
+  std::erase(steps_, step);
+  ended_.notify();
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::await_outputs(std::shared_ptr<Pass> pass) {
+  for (int m = 0; m < pass->plan->micro_batches; ++m) {
+    Cell& output = pass->cells.output(m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await output.submitted.wait());
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(output.landing.timepoint));
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::run_device(std::shared_ptr<Pass> pass, int device) {
+  DeviceLane& lane = *lanes_[static_cast<size_t>(device)];
+  if (pass->previous) {
+    STAGECOACH_CO_RETURN_IF_ERROR(
+        co_await pass->previous->cells.device_submitted(device).wait());
+  }
+  STAGECOACH_CO_RETURN_IF_ERROR(lane.begin_pass(pass->context, device));
+  size_t slot_count = lane.slots().size();
+  std::vector<Latch> uploaded(slot_count, Latch(executor_)), submitted = uploaded;
+  TaskGroup group(executor_);
+  group.set_on_failure([&](const Status& status) {
+    for (std::vector<Latch>* latches : {&uploaded, &submitted}) {
+      for (Latch& latch : *latches) latch.set(status);
+    }
+    fail(status);
+  });
+  group.spawn(upload_slots(*pass, device, uploaded, submitted));
+  group.spawn(run_actions(*pass, device, uploaded, submitted));
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await group.join());
   std::vector<Timepoint> ends;
   SubmitWork end([&lane, &ends]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(ends, lane.submit_end());
     return Status::ok();
   });
-  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(end));
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitters_[static_cast<size_t>(device)]->run(end));
+  pass->cells.device_submitted(device).set();
   for (Timepoint timepoint : ends) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(timepoint));
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::upload_slots(Pass& pass, int device, std::vector<Latch>& uploaded,
+                                         std::vector<Latch>& submitted) {
+  DeviceLane& lane = *lanes_[static_cast<size_t>(device)];
+  Submitter& submitter = *submitters_[static_cast<size_t>(device)];
+  bool bound = pass.plan->residence == Residence::kBound;
+  for (size_t slot = 0; slot < lane.slots().size(); ++slot) {
+    // A slot is uploaded into the buffer of the one before the last, while the last one runs.
+    if (slot >= 2 && !bound) STAGECOACH_CO_RETURN_IF_ERROR(co_await submitted[slot - 2].wait());
+    const Slot where = lane.slots()[slot];
+    int stage = where.stage;
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_version(pass, device, where));
+    SubmitWork upload([&lane, slot] { return lane.submit_parameters(static_cast<int>(slot)); });
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(upload));
+    uploaded[slot].set();
+    if (!where.uploads) continue;
+    pass.group.spawn(end_leases(pass, stage, lane.parameters_landing(static_cast<int>(slot))));
+  }
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::await_version(Pass& pass, int device, const Slot& slot) {
+  if (!slot.uploads || !consistency_.holds(Ordering::kVersionBeforeRead)) co_return Status::ok();
+  int64_t start_ns = RealClock::instance().now_ns();
+  bool waited = false;
+  for (const StageLayout::BlockPlace& place :
+       pass.context.layouts[static_cast<size_t>(slot.stage)].blocks) {
+    if (consistency_.has_reached(place.block, pass.version)) continue;
+    waited = true;
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(place.block, pass.version));
+  }
+  if (!waited) co_return Status::ok();
+  int64_t end_ns = RealClock::instance().now_ns();
+  pass.waits[static_cast<size_t>(device)].push_back({slot.first_action, start_ns, end_ns});
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::run_actions(Pass& pass, int device, std::vector<Latch>& uploaded,
+                                        std::vector<Latch>& submitted) {
+  DeviceLane& lane = *lanes_[static_cast<size_t>(device)];
+  for (size_t slot = 0; slot < lane.slots().size(); ++slot) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await uploaded[slot].wait());
+    const Slot where = lane.slots()[slot];
+    for (int index = 0; index < where.action_count; ++index) {
+      STAGECOACH_CO_RETURN_IF_ERROR(
+          co_await run_action(pass, device, static_cast<int>(slot), where.first_action + index));
+    }
+    submitted[slot].set();
   }
   co_return Status::ok();
 }
@@ -222,70 +401,110 @@ Task<Status> StageExecutor::await_cell(Cell& cell, Device& device) {
   co_return Status::ok();
 }
 
-Task<Status> StageExecutor::run_action(int device, int slot, int action) {
-  DeviceLane& lane = *lanes_[device];
-  int m = context_.plan->device_actions[device][action].micro_batch;
-  const Slot& where = lane.slots()[slot];
-  const Stage& stage = context_.plan->stages[where.stage];
-  const StageLayout& layout = context_.layouts[where.stage];
-  bool closes = lane.closes_gradients(action);
-
-  Landing input, output_grad;
-  if (layout.takes_input) {
-    Cell& cell = cells_->activation(stage.first_layer, m);
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
-    input = cell.landing;
-  }
-  if (layout.takes_gradient) {
-    Cell& cell = cells_->gradient(stage.last_layer + 1, m);
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
-    output_grad = cell.landing;
-  }
-  int kept_rounds = setup_.host_state->slots_per_site();
-  if (closes && where.round >= kept_rounds) {
-    // An earlier round's gradients lie in the slots this action will write (P5).
-    for (const StageLayout::GradientPlace& place : layout.gradients) {
-      STAGECOACH_CO_RETURN_IF_ERROR(
-          co_await cells_->added_of(place.block, where.round - kept_rounds).wait());
+Task<Status> StageExecutor::await_storage(Pass& pass, int round, const StageLayout& layout) {
+  const HostState& state = *setup_.host_state;
+  int kept_rounds = state.slots_per_site();
+  for (const StageLayout::GradientPlace& place : layout.gradients) {
+    int block = place.block;
+    // P3: the slot's last gradient has been added.
+    if (consistency_.holds(Ordering::kSlotBeforeLanding)) {
+      if (round >= kept_rounds) {
+        STAGECOACH_CO_RETURN_IF_ERROR(
+            co_await pass.cells.added_of(block, round - kept_rounds).wait());
+      } else if (pass.previous) {
+        STAGECOACH_CO_RETURN_IF_ERROR(
+            co_await pass.previous->cells.all_added_of(block).wait());
+      }
     }
-  }
-  SubmitWork work([&lane, slot, action, &input, &output_grad] {
-    return lane.submit_action(slot, action, input, output_grad);
-  });
-  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitters_[device]->run(work));
-
-  auto publish = [](Cell& cell, const Landing& landing) {
-    cell.landing = landing;
-    cell.submitted.set();
-  };
-  for (const StageLayout::Download& download : layout.downloads) {
-    publish(cells_->activation(download.boundary, m), lane.outputs_landing());
-  }
-  if (layout.input_grad.region != Region::kNone) {
-    publish(cells_->gradient(stage.first_layer, m), lane.outputs_landing());
-  }
-  if (closes) {
-    for (size_t index = 0; index < layout.gradients.size(); ++index) {
-      const StageLayout::GradientPlace& place = layout.gradients[index];
-      publish(cells_->landing_of(place.block, place.site, where.round),
-              lane.gradient_landings()[index]);
-    }
+    // P5: where updates read slots, the last update has.
+    if (state.accumulates() || !consistency_.holds(Ordering::kUpdateBeforeStorage)) continue;
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, pass.step));
   }
   co_return Status::ok();
 }
 
-Task<Status> StageExecutor::collect_gradients(int block) {
-  int sites = setup_.network->blocks[block].site_count;
-  for (int round = 0; round < context_.plan->rounds; ++round) {
+Task<Status> StageExecutor::run_action(Pass& pass, int device, int slot, int action) {
+  DeviceLane& lane = *lanes_[static_cast<size_t>(device)];
+  int m = pass.plan->device_actions[static_cast<size_t>(device)][static_cast<size_t>(action)]
+              .micro_batch;
+  const Slot& where = lane.slots()[static_cast<size_t>(slot)];
+  const Stage& stage = pass.plan->stages[static_cast<size_t>(where.stage)];
+  const StageLayout& layout = pass.context.layouts[static_cast<size_t>(where.stage)];
+
+  Landing input, output_grad;
+  std::vector<Landing> freed;
+  if (layout.takes_input) {
+    Cell& cell = pass.cells.activation(stage.first_layer, m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
+    input = cell.landing;
+  }
+  if (layout.takes_gradient) {
+    Cell& cell = pass.cells.gradient(stage.last_layer + 1, m);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
+    output_grad = cell.landing;
+  }
+  if (pass.previous) {
+    for (const StageLayout::Download& download : layout.downloads) {
+      Cell& cell = pass.previous->cells.freed(download.boundary, m);
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await await_cell(cell, lane.device()));
+      freed.push_back(cell.landing);
+    }
+  }
+  if (lane.closes_gradients(action)) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_storage(pass, where.round, layout));
+  }
+  SubmitWork work([&lane, slot, action, &input, &output_grad, &freed] {
+    return lane.submit_action(slot, action, input, output_grad, freed);
+  });
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await submitters_[static_cast<size_t>(device)]->run(work));
+  publish_results(pass, lane, slot, action);
+  co_return Status::ok();
+}
+
+void StageExecutor::publish_results(Pass& pass, const DeviceLane& lane, int slot, int action) {
+  const Slot& where = lane.slots()[static_cast<size_t>(slot)];
+  const Stage& stage = pass.plan->stages[static_cast<size_t>(where.stage)];
+  const StageLayout& layout = pass.context.layouts[static_cast<size_t>(where.stage)];
+  int m = lane.micro_batch_of(action);
+  PassCells& cells = pass.cells;
+  for (const StageLayout::Download& download : layout.downloads) {
+    cells.activation(download.boundary, m).publish(lane.outputs_landing());
+  }
+  if (layout.input_grad.region != Region::kNone) {
+    cells.gradient(stage.first_layer, m).publish(lane.outputs_landing());
+  }
+  if (layout.loss.region != Region::kNone) cells.output(m).publish(lane.outputs_landing());
+  // The gradient, where there is one, is the last thing that is read of a place in the store.
+  if (layout.takes_gradient) {
+    cells.freed(stage.last_layer + 1, m).publish(lane.inputs_landing());
+  }
+  if (layout.takes_input && !pass.gradient_travels[static_cast<size_t>(stage.first_layer)]) {
+    cells.freed(stage.first_layer, m).publish(lane.inputs_landing());
+  }
+  if (!lane.closes_gradients(action)) return;
+  for (size_t index = 0; index < layout.gradients.size(); ++index) {
+    const StageLayout::GradientPlace& place = layout.gradients[index];
+    cells.landing_of(place.block, place.site, where.round)
+        .publish(lane.gradient_landings()[index]);
+  }
+}
+
+Task<Status> StageExecutor::collect_gradients(std::shared_ptr<Pass> pass, int block) {
+  HostState* state = setup_.host_state;
+  int sites = setup_.network->blocks[static_cast<size_t>(block)].site_count;
+  for (int round = 0; round < pass->plan->rounds; ++round) {
     for (int site = 0; site < sites; ++site) {
-      Cell& cell = cells_->landing_of(block, site, round);
+      Cell& cell = pass->cells.landing_of(block, site, round);
       STAGECOACH_CO_RETURN_IF_ERROR(co_await cell.submitted.wait());
       STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(cell.landing.timepoint));
     }
-    HostState* state = setup_.host_state;
     if (!state->accumulates()) {
-      cells_->added_of(block, round).set();
+      pass->cells.added_of(block, round).set();
       continue;
+    }
+    // P5: the sum is free when the last update has read it.
+    if (consistency_.holds(Ordering::kUpdateBeforeStorage)) {
+      STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, pass->step));
     }
     HostWorkCost cost;
     // The sum is read and written, a slot is read.
@@ -298,7 +517,7 @@ Task<Status> StageExecutor::collect_gradients(int block) {
         });
     if (!added.is_ok()) co_return added.status();
     STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*added));
-    cells_->added_of(block, round).set();
+    pass->cells.added_of(block, round).set();
   }
   co_return Status::ok();
 }

@@ -92,6 +92,7 @@ struct DeviceMemoryNeed {
   int parameter_buffers() const { return bound ? 1 : 2; }
   int gradient_buffers() const { return bound || rounds_gradients ? 1 : 2; }
   ByteCount total() const;
+  bool operator==(const DeviceMemoryNeed&) const = default;
 };
 
 /// Boundaries that must come home during the forward pass: where some stage starts. Index b is true

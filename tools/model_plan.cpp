@@ -15,9 +15,10 @@ namespace stagecoach {
 
 namespace {
 
-HostStateBytes state_bytes(const Network& network, int rounds) {
-  return host_state_bytes(state_layouts(network),
-                          state_options(network, rounds, Residence::kStreamed));
+HostStateBytes state_bytes(const Network& network, const ModelPlanRequest& request) {
+  return host_state_bytes(
+      state_layouts(network),
+      state_options(network, request.rounds, Residence::kStreamed, request.update));
 }
 
 ByteCount boundary_bytes(const Network& network, const std::vector<bool>& starts,
@@ -96,7 +97,7 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
   const std::vector<Stage>& stages = plan.plan.planned.slots.stages;
   plan.device_bytes = CostTable(plan.setup.layers).bytes(stages);
   std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
-  plan.host.state = state_bytes(network, request.rounds);
+  plan.host.state = state_bytes(network, request);
   plan.host.activations = boundary_bytes(network, starts, request);
   if (request.host_memory_bytes == 0 || plan.host.total() <= request.host_memory_bytes) return plan;
   return resource_exhausted(fmt::format(
@@ -174,7 +175,7 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
     MicroBatchShape shape{request.shape.sequences, sequence};
     return !is_limited || device_memory_need(network, stages, shape).total() <= most;
   });
-  ByteCount state = state_bytes(network, request.rounds).total();
+  ByteCount state = state_bytes(network, request).total();
   longest.host = largest([&](int64_t sequence) {
     ModelPlanRequest other = request;
     other.shape.sequence = sequence;

@@ -335,6 +335,7 @@ Status check_free_space(const std::string& folder, ByteCount needed) {
 Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
                        Trainer& trainer, int64_t keep_last) {
   STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
+  STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
   std::string name = fmt::format("{}{}", kFolderPrefix, record.iteration);
   std::string folder = folder_of(run_folder, record.iteration);
   std::string unfinished = unfinished_folder_of(run_folder, record.iteration);

@@ -61,7 +61,7 @@ struct OptimizerConfig {
 /// `[schedule]`
 struct ScheduleConfig {
   std::string kind = "roundpipe";
-  std::string update = "barrier";
+  std::string update = "overlap";
   std::string dispatch =
       "rotation";                ///< "static" binds stages to devices: the baseline to compare with
   int64_t max_stage_layers = 0;  ///< 0: the partitioner decides

@@ -397,7 +397,7 @@ void add_schedule(std::vector<ConfigField>& fields) {
   }
   fields.push_back(choice_field("schedule.kind", AT(schedule.kind), kinds));
   fields.push_back(choice_field("schedule.update", AT(schedule.update),
-                                {{"barrier"}, {"overlap", "async"}, {}}));
+                                {{"overlap", "async", "barrier"}, {}, {}}));
   fields.push_back(reserved_field("schedule.accumulation", "the paci schedule"));
   fields.push_back(reserved_field("schedule.slack", "the paci schedule"));
   fields.push_back(reserved_field("schedule.routes", "the slidedp schedule"));

@@ -27,13 +27,15 @@ UpdatePiece piece_of(const BlockMemory& memory, std::span<const void* const> sou
   piece.element_count = count;
   piece.gradients = {memory.gradient_dtype, sources};
   if (memory.high != nullptr) {
-    piece.high = piece.new_high = memory.high + offset;
+    piece.high = memory.high + offset;
+    piece.new_high = memory.new_high + offset;
     piece.remainder = memory.remainder + offset;
   } else {
-    piece.parameters = piece.new_parameters = memory.parameters + offset;
+    piece.parameters = memory.parameters + offset;
+    piece.new_parameters = memory.new_parameters + offset;
   }
-  if (memory.rounded != nullptr) {
-    piece.published = memory.rounded + offset;
+  if (memory.new_rounded != nullptr) {
+    piece.published = memory.new_rounded + offset;
     piece.published_dtype = DType::kF16;
   }
   piece.first_moment.values = memory.first_moment + offset;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <fmt/format.h>
+#include <map>
 #include <utility>
 
 #include "core/clock.h"
@@ -57,11 +59,21 @@ struct Trainer::Impl {
   Status replan();
   StepSetup used_devices(const PlannedRun& run) const;
   std::vector<TraceSlice> predicted_pass();
-  void note_pass(const Plan& plan, const IterationReport& report);
-  Result<IterationReport> run_pass(const Plan& plan, PassInput& pass);
-  Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
-  Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
-  Status update_block(int block, const UpdateNumbers& common, double learning_rate);
+  void note_pass(const FinishedPass& pass);
+  Status start_pass(const Plan& plan, const BatchStaging& batch, PassInput& pass);
+  Status run_inference(const BatchStaging& batch);
+  static Result<StepLoss> pass_loss(const BatchStaging& batch, int64_t targets);
+  void take_finished();
+  void note_step(int64_t start_ns);
+  Status drain();
+  UpdateMode update_mode() const { return request.update; }
+  HostStateOptions state_options() const;
+  size_t staging_count() const {
+    return update_mode() == UpdateMode::kBarrier ? 1 : StageExecutor::kPassesInFlight;
+  }
+  BatchStaging& next_staging() {
+    return *staging[static_cast<size_t>(passes_loaded++) % staging.size()];
+  }
 
   Network network;
   std::vector<Device*> devices;
@@ -77,7 +89,8 @@ struct Trainer::Impl {
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
-  std::unique_ptr<BatchStaging> staging;
+  /// Passes may be under way at the same time, so batches take turns.
+  std::vector<std::unique_ptr<BatchStaging>> staging;
   Trace trace;
   // The worker's jobs and the executor's streams use what is above, so they go first.
   HostWorker worker;
@@ -87,7 +100,14 @@ struct Trainer::Impl {
   int64_t passes_of_plan = 0;  ///< the rotation continues across them
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
-  int64_t pass_ns = 0;
+  int64_t passes_loaded = 0;
+  int64_t steps_asked = 0;
+  std::map<int64_t, size_t> passes_of_step;        ///< begun, by step
+  std::map<int64_t, std::vector<double>> bubbles;  ///< of passes that have ended, by step
+  std::deque<StepOutcome> ended_steps;             ///< whose passes may not have been reported
+  std::vector<StepUpdate> updates;                 ///< that nobody has asked for
+  int64_t iteration_began_ns = 0;
+  double waited_ns = 0;  ///< devices for updates, in the mean, in passes that ended since a step
   std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
   std::vector<double> steps_ns;  ///< whole steps since the plan was adopted
   ByteCount bytes_up = 0, bytes_down = 0;
@@ -153,6 +173,7 @@ Status Trainer::Impl::prepare_request() {
   request.rounds = static_cast<int>(options.rounds);
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
+  STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   return Status::ok();
@@ -177,15 +198,21 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   STAGECOACH_ASSIGN_OR_RETURN(
-      state,
-      HostState::create(pinning, state_layouts(network),
-                        state_options(network, static_cast<int>(options.rounds), residence)));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      staging,
-      BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+      state, HostState::create(pinning, state_layouts(network), state_options()));
+  for (size_t turn = 0; turn < staging_count(); ++turn) {
+    STAGECOACH_ASSIGN_OR_RETURN(
+        std::unique_ptr<BatchStaging> batch,
+        BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
+    staging.push_back(std::move(batch));
+  }
   return Status::ok();
+}
+
+HostStateOptions Trainer::Impl::state_options() const {
+  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
+  return stagecoach::state_options(network, static_cast<int>(options.rounds), residence,
+                                   update_mode());
 }
 
 /// Bytes of each boundary of one micro-batch that some plan of `run` brings home; 0: none does.
@@ -205,11 +232,10 @@ std::vector<ByteCount> Trainer::Impl::boundaries(const PlannedRun& run) const {
 /// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
 Status Trainer::Impl::check_host(const PlannedRun* run) const {
   auto micro_batches = static_cast<int>(options.micro_batches);
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   HostNeed need;
-  need.state = host_state_bytes(
-      state_layouts(network), state_options(network, static_cast<int>(options.rounds), residence));
-  need.staging = BatchStaging::bytes(network, shape, micro_batches);
+  need.state = host_state_bytes(state_layouts(network), state_options());
+  need.staging = static_cast<ByteCount>(staging_count()) *
+                 BatchStaging::bytes(network, shape, micro_batches);
   if (run != nullptr) {
     need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
     for (size_t index = 0; index < run->devices.size(); ++index) {
@@ -249,6 +275,8 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
   setup.recomputes = planned.recomputes;
+  setup.update = update_mode();
+  setup.first_step = steps_asked;
   setup.timeout_ns = options.timeout_ns;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   for (size_t device = 0; device < planned.shares.size(); ++device) {
@@ -282,6 +310,7 @@ std::vector<TraceSlice> Trainer::Impl::predicted_pass() {
 /// Plans once more, with what has been measured, and changes over where that is worth it. No bit of
 /// a result depends on it: sums are in the order of micro-batches whatever the stages.
 Status Trainer::Impl::replan() {
+  STAGECOACH_RETURN_IF_ERROR(drain());
   request.measured = tuner->take_measured();
   if (binds_stages(options.schedule) || request.is_static) return Status::ok();
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun next, make_plan());
@@ -307,11 +336,12 @@ Status Trainer::Impl::replan() {
 }
 
 /// Remembers when and where the last training pass ran.
-void Trainer::Impl::note_pass(const Plan& plan, const IterationReport& report) {
+void Trainer::Impl::note_pass(const FinishedPass& pass) {
+  const Plan& plan = *pass.plan;
   if (!options.trace || plan.residence == Residence::kBound) return;
   last_pass.emplace();
-  last_pass->start_ns = report.start_ns;
-  last_pass->iteration = static_cast<int32_t>(iteration);
+  last_pass->start_ns = pass.report.start_ns;
+  last_pass->iteration = static_cast<int32_t>(pass.iteration);
   if (planned.slots.dispatch != SlotDispatch::kRotation) return;
   for (int device = 0; device < plan.device_count(); ++device) {
     const std::vector<Action>& actions = plan.device_actions[device];
@@ -319,22 +349,72 @@ void Trainer::Impl::note_pass(const Plan& plan, const IterationReport& report) {
   }
 }
 
-Result<IterationReport> Trainer::Impl::run_pass(const Plan& plan, PassInput& pass) {
+/// Starts a pass with the batch that has been staged.
+Status Trainer::Impl::start_pass(const Plan& plan, const BatchStaging& batch, PassInput& pass) {
   pass.iteration = static_cast<uint32_t>(iteration);
   pass.seed = options.seed;
-  staging->fill_views(pass);
-  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report,
-                              executor->run(plan, pass, options.trace ? &trace : nullptr));
-  bytes_up += report.bytes_up;
-  bytes_down += report.bytes_down;
-  return report;
+  batch.fill_views(pass);
+  return executor->start(plan, pass, options.trace ? &trace : nullptr);
 }
 
-Result<StepLoss> Trainer::Impl::pass_loss(const PassInput& pass, int64_t targets, double bubble) {
+/// A pass without gradients, to its end.
+Status Trainer::Impl::run_inference(const BatchStaging& batch) {
+  PassInput pass;
+  pass.inference = true;
+  STAGECOACH_RETURN_IF_ERROR(start_pass(planned.inference_plan, batch, pass));
+  return drain();
+}
+
+/// Everything that is under way ends.
+Status Trainer::Impl::drain() {
+  STAGECOACH_RETURN_IF_ERROR(executor->finish(0, 0));
+  take_finished();
+  return Status::ok();
+}
+
+/// Takes note of passes and steps that have ended.
+void Trainer::Impl::take_finished() {
+  for (const FinishedPass& pass : executor->take_passes()) {
+    const IterationReport& report = pass.report;
+    bytes_up += report.bytes_up;
+    bytes_down += report.bytes_down;
+    if (pass.inference) continue;
+    tuner->add_pass(*pass.plan, planned.devices, report);
+    note_pass(pass);
+    controller_fractions.push_back(report.controller_fraction);
+    simulated_bubbles.push_back(report.bubble_simulated);
+    bubbles[pass.step].push_back(report.bubble);
+    waited_ns += report.update_wait_ns;
+  }
+  for (const StepOutcome& step : executor->take_steps()) {
+    ended_steps.push_back(step);
+    tuner->add_update(static_cast<double>(step.host_ns));
+  }
+  // A step is told of with its passes, whose reports may come after it.
+  while (!ended_steps.empty()) {
+    const StepOutcome& step = ended_steps.front();
+    auto of_step = bubbles.find(step.step);
+    if (of_step == bubbles.end() ||
+        of_step->second.size() < passes_of_step[step.step]) {
+      return;
+    }
+    StepUpdate update;
+    update.iteration = iteration - (steps_asked - 1 - step.step);
+    update.gradient_norm = std::sqrt(step.sum_of_squares);
+    for (double bubble : of_step->second) {
+      update.bubble += bubble / static_cast<double>(of_step->second.size());
+    }
+    updates.push_back(update);
+    bubbles.erase(of_step);
+    passes_of_step.erase(step.step);
+    ended_steps.pop_front();
+  }
+}
+
+Result<StepLoss> Trainer::Impl::pass_loss(const BatchStaging& batch, int64_t targets) {
   StepLoss loss;
   loss.targets = targets;
-  loss.bubble = bubble;
-  loss.loss = staging->sum_of_losses() / static_cast<double>(targets);
+  loss.loss = batch.sum_of_losses() / static_cast<double>(targets);
   if (!std::isfinite(loss.loss)) {
     return data_loss(fmt::format("the loss is {}", loss.loss));
   }
@@ -344,137 +424,113 @@ Result<StepLoss> Trainer::Impl::pass_loss(const PassInput& pass, int64_t targets
 Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                            const LossOptions& loss) {
   Impl& impl = *impl_;
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, false));
   if (impl.gradients_pending) {
+    STAGECOACH_RETURN_IF_ERROR(impl.drain());
     STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients(*impl.pool));
+  } else {
+    // The batch before the last has been used.
+    STAGECOACH_RETURN_IF_ERROR(impl.executor->finish(impl.staging_count() - 1, 2));
+    impl.take_finished();
+    if (impl.tuner->is_due()) STAGECOACH_RETURN_IF_ERROR(impl.replan());
   }
-  int64_t start_ns = RealClock::instance().now_ns();
+  BatchStaging& batch = impl.next_staging();
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, false));
   PassInput pass;
   pass.loss_scale = static_cast<float>(
       1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
   pass.times_layers = impl.tuner->times_layers();
   const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
-  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
-  impl.tuner->add_pass(plan, impl.planned.devices, report);
-  impl.note_pass(plan, report);
+  ++impl.passes_of_step[impl.steps_asked];
+  STAGECOACH_RETURN_IF_ERROR(impl.start_pass(plan, batch, pass));
   impl.gradients_pending = true;
-  impl.pass_ns += RealClock::instance().now_ns() - start_ns;
-  impl.controller_fractions.push_back(report.controller_fraction);
-  impl.simulated_bubbles.push_back(report.bubble_simulated);
-  return impl.pass_loss(pass, targets, report.bubble);
+  if (impl.update_mode() == UpdateMode::kBarrier) STAGECOACH_RETURN_IF_ERROR(impl.drain());
+  return impl.pass_loss(batch, targets);
 }
 
 Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels) {
-  Impl& impl = *impl_;
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, true));
-  PassInput pass;
-  pass.inference = true;
-  STAGECOACH_ASSIGN_OR_RETURN(IterationReport report,
-                              impl.run_pass(impl.planned.inference_plan, pass));
-  return impl.pass_loss(pass, targets, report.bubble);
+  STAGECOACH_RETURN_IF_ERROR(impl_->drain());
+  BatchStaging& batch = impl_->next_staging();
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, true));
+  STAGECOACH_RETURN_IF_ERROR(impl_->run_inference(batch));
+  return impl_->pass_loss(batch, targets);
 }
 
 Result<std::vector<float>> Trainer::forward(const HostTensor& inputs) {
-  Impl& impl = *impl_;
-  STAGECOACH_RETURN_IF_ERROR(impl.staging->load_inputs(inputs));
-  PassInput pass;
-  pass.inference = true;
-  STAGECOACH_RETURN_IF_FAILED(impl.run_pass(impl.planned.inference_plan, pass));
-  return impl.staging->outputs(inputs.shape[0]);
+  STAGECOACH_RETURN_IF_ERROR(impl_->drain());
+  BatchStaging& batch = impl_->next_staging();
+  STAGECOACH_RETURN_IF_ERROR(batch.load_inputs(inputs));
+  STAGECOACH_RETURN_IF_ERROR(impl_->run_inference(batch));
+  return batch.outputs(inputs.shape[0]);
 }
 
-Status Trainer::Impl::run_on_host(Label label, HostWorkCost cost, HostWorker::Job job) {
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint done, worker.submit(label, cost, std::move(job)));
-  return wait_until_reached(done);
-}
-
-Status Trainer::Impl::update_block(int block, const UpdateNumbers& common, double learning_rate) {
-  const ParameterBlock& info = network.blocks[block];
-  if (info.is_frozen) return Status::ok();
-  for (size_t index = 0; index < info.parameters.size(); ++index) {
-    const ParameterInfo& parameter = info.parameters[index];
-    const ParameterGroup& group = groups[block][index];
-    UpdateNumbers numbers = common;
-    numbers.learning_rate = static_cast<float>(learning_rate * group.learning_rate_scale);
-    numbers.weight_decay = static_cast<float>(group.weight_decay);
-    int64_t refused = update_parameters(*state, block, parameter.offset,
-                                        parameter.shape.element_count(), numbers, *pool);
-    if (refused == 0) continue;
-    return data_loss(
-        fmt::format("update {}: {} of {} elements of '{}' or their moments would not be finite",
-                    common.step, refused, parameter.shape.element_count(), parameter.name));
-  }
-  return Status::ok();
-}
-
-Result<StepUpdate> Trainer::step(double learning_rate) {
+Status Trainer::step(double learning_rate) {
   Impl& impl = *impl_;
   if (!impl.gradients_pending) {
     return failed_precondition("step() needs a forward_backward() before it");
   }
   int64_t start_ns = RealClock::instance().now_ns();
-  double sum = 0;
-  HostWorkCost norm_cost, update_cost;
-  for (int block = 0; block < impl.state->block_count(); ++block) {
-    norm_cost.bytes_touched += gradient_bytes(*impl.state, block);
-    update_cost.bytes_touched += update_bytes(*impl.state, block, UpdateRule::kAdamW);
-  }
-  STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("norm", norm_cost, [&](TaskPool& pool) {
-    sum = gradient_sum_of_squares(*impl.state, pool);
-    return Status::ok();
-  }));
-  StepUpdate update;
-  update.gradient_norm = std::sqrt(sum);
-  if (!std::isfinite(update.gradient_norm)) {
-    return data_loss(fmt::format("the gradient norm is {}", update.gradient_norm));
-  }
-  UpdateNumbers common;
-  common.beta1 = static_cast<float>(impl.options.beta1);
-  common.beta2 = static_cast<float>(impl.options.beta2);
-  common.epsilon = static_cast<float>(impl.options.epsilon);
-  common.step = impl.iteration + 1;
-  double clip = impl.options.clip_norm;
-  if (clip > 0 && update.gradient_norm > clip) {
-    common.gradient_scale = static_cast<float>(clip / update.gradient_norm);
-  }
-  STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("update", update_cost, [&](TaskPool&) {
-    Status status = Status::ok();
-    for (int block = 0; status.is_ok() && block < impl.state->block_count(); ++block) {
-      status = impl.update_block(block, common, learning_rate);
-    }
-    return status;
-  }));
-  impl.state->clear_gradients();
-  impl.gradients_pending = false;
+  StepOptimizer::Setup setup;
+  setup.network = &impl.network;
+  setup.state = impl.state.get();
+  setup.groups = impl.groups;
+  setup.numbers.beta1 = static_cast<float>(impl.options.beta1);
+  setup.numbers.beta2 = static_cast<float>(impl.options.beta2);
+  setup.numbers.epsilon = static_cast<float>(impl.options.epsilon);
+  setup.numbers.step = impl.iteration + 1;
+  setup.learning_rate = learning_rate;
+  setup.clip_norm = impl.options.clip_norm;
+  STAGECOACH_RETURN_IF_ERROR(
+      impl.executor->start_step(std::make_shared<StepOptimizer>(std::move(setup))));
+  ++impl.steps_asked;
   ++impl.iteration;
-  double step_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
-  impl.exposed_fractions.push_back(step_ns / (step_ns + static_cast<double>(impl.pass_ns)));
-  impl.steps_ns.push_back(step_ns + static_cast<double>(impl.pass_ns));
-  impl.pass_ns = 0;
-  impl.tuner->add_update(step_ns);
-  if (impl.tuner->is_due()) STAGECOACH_RETURN_IF_ERROR(impl.replan());
-  return update;
+  impl.gradients_pending = false;
+  if (impl.update_mode() == UpdateMode::kBarrier) STAGECOACH_RETURN_IF_ERROR(impl.drain());
+  impl.take_finished();
+  impl.note_step(start_ns);
+  return Status::ok();
+}
+
+/// Takes note of what the iteration that ends now took; its step() began at `start_ns`.
+void Trainer::Impl::note_step(int64_t start_ns) {
+  int64_t now_ns = RealClock::instance().now_ns();
+  auto step_ns = static_cast<double>(now_ns - iteration_began_ns);
+  double waited = static_cast<double>(now_ns - start_ns) + waited_ns;
+  if (iteration_began_ns > 0) {
+    exposed_fractions.push_back(std::min(1.0, waited / step_ns));
+    steps_ns.push_back(step_ns);
+  }
+  iteration_began_ns = now_ns;
+  waited_ns = 0;
 }
 
 Status Trainer::synchronize() {
+  STAGECOACH_RETURN_IF_ERROR(impl_->drain());
   STAGECOACH_RETURN_IF_ERROR(impl_->worker.status());
   return wait_until_reached(impl_->worker.last_submitted());
+}
+
+std::vector<StepUpdate> Trainer::take_updates() {
+  return std::exchange(impl_->updates, {});
 }
 
 const Network& Trainer::network() const {
   return impl_->network;
 }
 void Trainer::read_parameters(int block, int64_t offset, std::span<float> out) const {
+  STAGECOACH_CHECK(impl_->executor->is_idle());
   impl_->state->read_parameters(block, offset, out);
 }
 Status Trainer::write_parameters(int block, int64_t offset, std::span<const float> values) {
+  STAGECOACH_CHECK(impl_->executor->is_idle());
   return impl_->state->write_parameters(block, offset, values);
 }
 void Trainer::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
+  STAGECOACH_CHECK(impl_->executor->is_idle());
   impl_->state->read_moment(moment, block, offset, out);
 }
 void Trainer::write_moment(Moment moment, int block, int64_t offset,
                            std::span<const float> values) {
+  STAGECOACH_CHECK(impl_->executor->is_idle());
   impl_->state->write_moment(moment, block, offset, values);
 }
 int64_t Trainer::iteration() const {

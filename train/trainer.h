@@ -16,14 +16,9 @@
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "train/host_tensor.h"
+#include "train/step_optimizer.h"
 
 namespace stagecoach {
-
-/// A set of parameters with settings of its own.
-struct ParameterGroup {
-  double learning_rate_scale = 1.0;  ///< times the step's learning rate
-  double weight_decay = 0.1;
-};
 
 /// Schedules this version trains by, the default first. roundpipe and single stream their stages;
 /// the others bind them to devices.
@@ -35,7 +30,7 @@ bool binds_stages(std::string_view schedule);
 struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< one of trained_schedules()
   std::string dispatch = "rotation";   ///< "rotation" or "static", where stages are streamed
-  std::string update = "barrier";
+  std::string update = "overlap";      ///< "barrier", "overlap" or "async"
   int64_t batch = 16;                ///< sequences of one forward_backward
   int64_t sequence = 1024;           ///< tokens of one sequence
   int64_t micro_batches = 4;         ///< divides batch
@@ -62,12 +57,13 @@ struct LossOptions {
 struct StepLoss {
   double loss = 0;      ///< mean over targets, nats
   int64_t targets = 0;  ///< labels that counted
-  double bubble = 0;    ///< idle share of the compute lanes
 };
 
-/// Result of one optimizer step.
+/// One optimizer step that has ended.
 struct StepUpdate {
+  int64_t iteration = 0;     ///< from 1
   double gradient_norm = 0;  ///< before clipping
+  double bubble = 0;         ///< idle share of the compute lanes in its passes
 };
 
 /// Totals since creation, for summaries.
@@ -97,6 +93,12 @@ struct TrainerReport {
 ///
 ///   auto trainer = Trainer::create(std::move(network), devices, options);
 ///   for (…) { trainer->forward_backward(inputs, labels); trainer->step(learning_rate); }
+///   trainer->synchronize();
+///
+/// With `barrier` a step has ended when `step` returns. With `overlap`, the default, updates run
+/// beside the rest of the backward and the next forward, of which every layer waits for its own:
+/// the same losses and weights, bit for bit. With `async` iteration T + 1 computes with what
+/// iteration T - 1 made, and nothing waits (RoundPipe, arXiv 2604.27085).
 ///
 /// Thread rule: one thread at a time. After a failure only destruction is allowed.
 class Trainer {
@@ -110,7 +112,8 @@ class Trainer {
   const Network& network() const;
   /// Draws every parameter from its initializer, keyed by (seed, parameter name).
   void initialize_parameters();
-  /// Copies fp32 parameters of a block from element `offset` on; call synchronize() first.
+  /// Copies fp32 parameters of a block from element `offset` on; call synchronize() before this and
+  /// what follows up to write_moment.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
@@ -123,15 +126,20 @@ class Trainer {
 
   /// Forward and backward of one batch, split into micro-batches along the first dimension;
   /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is
-  /// ignored. The loss is the sum over targets divided by their number (see LossOptions). Errors:
-  /// invalid argument for shapes; whatever a device reports, naming device, verb and label.
+  /// ignored. The loss is the sum over targets divided by their number (see LossOptions). Returns
+  /// when the loss is known; unless updates are `barrier`, backward may still be running. Errors:
+  /// invalid argument for shapes; whatever a device reports, naming device, verb and label, in this
+  /// pass or in what was still running of earlier ones.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
-  /// One optimizer update with the gathered gradients. Data loss when their norm is not finite,
-  /// with nothing updated, or when a parameter or moment would not be.
-  Result<StepUpdate> step(double learning_rate);
-  /// Returns when parameters and moments on the host are final.
+  /// One optimizer update with the gathered gradients: made before this returns with `barrier`,
+  /// else begun. Data loss, here or in a later call, when their norm is not finite, with nothing
+  /// updated where clipping waits for it, or when a parameter or moment would not be.
+  Status step(double learning_rate);
+  /// Returns when everything has ended: parameters and moments on the host are final.
   Status synchronize();
+  /// Steps that have ended since the last call, in order.
+  std::vector<StepUpdate> take_updates();
 
   /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed
   /// for integer labels.

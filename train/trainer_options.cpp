@@ -59,10 +59,7 @@ Status check_trainer_options(const TrainerOptions& options, size_t devices) {
     return invalid_argument(fmt::format(
         "schedule single uses one device; {} were given: name one or use roundpipe", devices));
   }
-  if (options.update != "barrier") {
-    return invalid_argument(
-        fmt::format("update mode '{}' is not in this version yet; use barrier", options.update));
-  }
+  STAGECOACH_RETURN_IF_FAILED(parse_update_mode(options.update));
   if (options.batch < 1 || options.sequence < 1 || options.micro_batches < 1 ||
       options.rounds < 1) {
     return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");

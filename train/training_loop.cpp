@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -116,7 +117,9 @@ class TrainingRun {
 
   Status start();
   Status iterate();
-  Status log(const StepLoss& loss, const StepUpdate& update, double rate);
+  Status synchronize();
+  Status log_ended();
+  Status log(const StepUpdate& update);
   Status write_metrics(const Json& record);
   Status evaluate();
   Status save();
@@ -131,7 +134,16 @@ class TrainingRun {
   std::optional<MetricsWriter> metrics_;
   TokenBatch batch_;
 
-  int64_t iteration_ = 0;  ///< updates done
+  /// An iteration whose update may still be under way.
+  struct Begun {
+    int64_t iteration = 0;
+    StepLoss loss;
+    double rate = 0;
+    double seconds = 0;
+  };
+
+  int64_t iteration_ = 0;  ///< updates done or begun
+  std::deque<Begun> begun_;
   int64_t saved_iteration_ = -1;
   int64_t evaluated_iteration_ = -1;
   int64_t start_ns_ = 0;
@@ -216,31 +228,53 @@ Status TrainingRun::iterate() {
   const OptimizerConfig& optimizer = config().optimizer;
   double rate = learning_rate_at(iteration_, run_.iterations, optimizer.lr, optimizer.warmup,
                                  optimizer.decay, optimizer.min_lr);
-  Result<StepUpdate> update = trainer_.step(rate);
-  if (!update.is_ok()) return explain(update.status()).with_context(where);
+  Status stepped = trainer_.step(rate);
+  if (!stepped.is_ok()) return explain(stepped).with_context(where);
   ++iteration_;
   double seconds = seconds_since(start_ns);
   for (const std::string& note : trainer_.take_notes()) progress_.line(note);
   tokens_per_s_.push_back(static_cast<double>(loss->targets) / seconds);
-  bubbles_.push_back(loss->bubble);
-  logged_targets_ += loss->targets;
-  logged_seconds_ += seconds;
+  begun_.push_back({iteration_, *loss, rate, seconds});
   if (iteration_ == 1) loss_first_ = loss->loss;
   loss_last_ = loss->loss;
+  STAGECOACH_RETURN_IF_ERROR(log_ended());
   show_progress(*loss);
-  return log(*loss, *update, rate);
+  return Status::ok();
 }
 
-Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double rate) {
-  if (iteration_ % config().train.log_every != 0 && !is_last()) return Status::ok();
+/// Ends what is under way, so that metrics, parameters and moments are those of `iteration_`.
+Status TrainingRun::synchronize() {
+  Status status = trainer_.synchronize();
+  if (!status.is_ok()) {
+    return explain(status).with_context(fmt::format("iteration {}", iteration_));
+  }
+  return log_ended();
+}
+
+Status TrainingRun::log_ended() {
+  for (const StepUpdate& update : trainer_.take_updates()) {
+    STAGECOACH_CHECK(!begun_.empty() && begun_.front().iteration == update.iteration);
+    STAGECOACH_RETURN_IF_ERROR(log(update));
+    begun_.pop_front();
+  }
+  return Status::ok();
+}
+
+Status TrainingRun::log(const StepUpdate& update) {
+  const Begun& begun = begun_.front();
+  bubbles_.push_back(update.bubble);
+  logged_targets_ += begun.loss.targets;
+  logged_seconds_ += begun.seconds;
+  bool is_last = update.iteration == run_.iterations;
+  if (update.iteration % config().train.log_every != 0 && !is_last) return Status::ok();
   IterationMetrics metrics;
-  metrics.iteration = iteration_;
-  metrics.loss = loss.loss;
-  metrics.tokens = iteration_ * targets_per_iteration_;
+  metrics.iteration = update.iteration;
+  metrics.loss = begun.loss.loss;
+  metrics.tokens = update.iteration * targets_per_iteration_;
   metrics.tokens_per_s = static_cast<double>(logged_targets_) / logged_seconds_;
   metrics.grad_norm = update.gradient_norm;
-  metrics.lr = rate;
-  metrics.bubble = loss.bubble;
+  metrics.lr = begun.rate;
+  metrics.bubble = update.bubble;
   logged_targets_ = 0;
   logged_seconds_ = 0;
   return write_metrics(iteration_metrics_to_json(metrics));
@@ -261,12 +295,14 @@ void TrainingRun::show_progress(const StepLoss& loss) {
   double seconds_left = seconds_since(start_ns_) / done * left;
   progress_.update(
       fmt::format("iteration {}/{}  loss {:.4f}  {:.0f} tokens/s  idle {:.1f} %  {} left",
-                  iteration_, run_.iterations, loss.loss, tokens_per_s_.back(), 100.0 * loss.bubble,
+                  iteration_, run_.iterations, loss.loss, tokens_per_s_.back(),
+                  bubbles_.empty() ? 0.0 : 100.0 * bubbles_.back(),
                   format_time_left(seconds_left)));
 }
 
 Status TrainingRun::evaluate() {
   if (run_.validation_data.tokens.empty()) return Status::ok();
+  STAGECOACH_RETURN_IF_ERROR(synchronize());
   progress_.phase(fmt::format("iteration {}: evaluating", iteration_));
   STAGECOACH_ASSIGN_OR_RETURN(
       Evaluation result,
@@ -281,6 +317,7 @@ Status TrainingRun::evaluate() {
 
 Status TrainingRun::save() {
   if (saved_iteration_ == iteration_) return Status::ok();
+  STAGECOACH_RETURN_IF_ERROR(synchronize());
   progress_.phase(fmt::format("iteration {}: saving a checkpoint", iteration_));
   CheckpointRecord record;
   record.iteration = iteration_;
@@ -349,7 +386,7 @@ Json TrainingRun::summary() const {
 
 Result<Json> TrainingRun::finish() {
   progress_.phase("writing the summary");
-  STAGECOACH_RETURN_IF_ERROR(trainer_.synchronize());
+  STAGECOACH_RETURN_IF_ERROR(synchronize());
   Json result = summary();
   if (result.find("overrun")->as_number() > kMaxOverrun) {
     progress_.line(fmt::format(

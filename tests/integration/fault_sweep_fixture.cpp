@@ -23,18 +23,11 @@ Result<std::string> train_on(const std::vector<std::unique_ptr<Device>>& devices
   STAGECOACH_ASSIGN_OR_RETURN(auto trainer,
                               Trainer::create(std::move(network), pointers, run.options));
   trainer->initialize_parameters();
-  int64_t count = run.options.batch * run.options.sequence;
-  std::vector<int32_t> inputs(count), labels(count);
-  Shape shape{run.options.batch, run.options.sequence};
+  TinyBatches batches(run);
   for (int iteration = 0; iteration < run.iterations; ++iteration) {
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t position = iteration * count + i;
-      inputs[i] = synthetic_token(run.data_seed, position, run.model.vocab_size);
-      labels[i] = synthetic_token(run.data_seed, position + 1, run.model.vocab_size);
-    }
-    STAGECOACH_RETURN_IF_FAILED(
-        trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
-    STAGECOACH_RETURN_IF_FAILED(trainer->step(3e-3));
+    batches.next();
+    STAGECOACH_RETURN_IF_FAILED(trainer->forward_backward(batches.inputs(), batches.labels()));
+    STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));
   }
   STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
   counts = injector.counts();

@@ -30,6 +30,7 @@ struct TinyRun {
   DType dtype = DType::kF32;
   TrainerOptions options;
   int iterations = 3;
+  int64_t passes_per_step = 1;
   uint64_t data_seed = 7;
 
   TinyRun() {
@@ -57,6 +58,33 @@ inline int32_t synthetic_token(uint64_t seed, int64_t index, int64_t vocabulary)
   return static_cast<int32_t>(noise % 4 == 0 ? noise / 4 % vocabulary : index * 7 % vocabulary);
 }
 
+/// The batches of a run, one after the other.
+class TinyBatches {
+ public:
+  explicit TinyBatches(const TinyRun& run)
+      : vocabulary_(run.model.vocab_size),
+        seed_(run.data_seed),
+        shape_{run.options.batch, run.options.sequence},
+        inputs_(static_cast<size_t>(shape_.element_count())),
+        labels_(inputs_.size()) {}
+
+  void next() {
+    for (size_t i = 0; i < inputs_.size(); ++i, ++position_) {
+      inputs_[i] = synthetic_token(seed_, position_, vocabulary_);
+      labels_[i] = synthetic_token(seed_, position_ + 1, vocabulary_);
+    }
+  }
+  HostTensor inputs() const { return HostTensor::of(inputs_, shape_); }
+  HostTensor labels() const { return HostTensor::of(labels_, shape_); }
+
+ private:
+  int64_t vocabulary_;
+  uint64_t seed_;
+  Shape shape_;
+  int64_t position_ = 0;
+  std::vector<int32_t> inputs_, labels_;
+};
+
 /// Opens devices of `registry`, trains, and reports. Devices outlive the trainer.
 inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& registry) {
   STAGECOACH_ASSIGN_OR_RETURN(auto devices, registry.open_devices(run.devices));
@@ -67,24 +95,21 @@ inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& 
                               Trainer::create(std::move(network), pointers, run.options));
   trainer->initialize_parameters();
   TinyResult result;
-  int64_t count = run.options.batch * run.options.sequence;
-  std::vector<int32_t> inputs(count), labels(count);
+  TinyBatches batches(run);
   for (int iteration = 0; iteration < run.iterations; ++iteration) {
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t position = iteration * count + i;
-      inputs[i] = synthetic_token(run.data_seed, position, run.model.vocab_size);
-      labels[i] = synthetic_token(run.data_seed, position + 1, run.model.vocab_size);
+    for (int64_t pass = 0; pass < run.passes_per_step; ++pass) {
+      batches.next();
+      STAGECOACH_ASSIGN_OR_RETURN(
+          StepLoss loss, trainer->forward_backward(batches.inputs(), batches.labels()));
+      result.losses.push_back(loss.loss);
     }
-    Shape shape{run.options.batch, run.options.sequence};
-    STAGECOACH_ASSIGN_OR_RETURN(
-        StepLoss loss,
-        trainer->forward_backward(HostTensor::of(inputs, shape), HostTensor::of(labels, shape)));
-    STAGECOACH_ASSIGN_OR_RETURN(StepUpdate update, trainer->step(3e-3));
-    result.losses.push_back(loss.loss);
-    result.bubbles.push_back(loss.bubble);
-    result.norms.push_back(update.gradient_norm);
+    STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));
   }
   STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
+  for (const StepUpdate& update : trainer->take_updates()) {
+    result.bubbles.push_back(update.bubble);
+    result.norms.push_back(update.gradient_norm);
+  }
   result.weights_sha256 = trainer->weights_sha256();
   result.report = trainer->report();
   result.plan = trainer->plan();

@@ -158,7 +158,7 @@ TEST_F(HostStateTest, SitesAndRoundsAddUp) {
   }
   EXPECT_EQ(sum_of(*state, 1)[0], 3 + 23 + 43);
   // A new step starts a new sum.
-  state->clear_gradients();
+  for (int block = 0; block < state->block_count(); ++block) state->publish(block);
   fill_slot(state->gradient_slot(1, 0, 0), 5, 500);
   fill_slot(state->gradient_slot(1, 1, 0), 6, 500);
   state->accumulate_round(1, 0, *pool);
@@ -176,7 +176,7 @@ TEST_F(HostStateTest, KeptGradientsAreAddedTo) {
   state->accumulate_round(1, 0, *pool);
   EXPECT_EQ(sum_of(*state, 1)[250], 14);
   EXPECT_EQ(state->bytes().total(), before.total() + Arena::padded(4000) + Arena::padded(2000));
-  state->clear_gradients();
+  for (int block = 0; block < state->block_count(); ++block) state->publish(block);
   state->accumulate_round(1, 0, *pool);
   EXPECT_EQ(sum_of(*state, 1)[250], 10);
 }

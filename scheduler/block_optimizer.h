@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/bytes.h"
+#include "core/status.h"
+#include "core/task_pool.h"
+
+namespace stagecoach {
+
+/// What a step does with its gradients once their norm is known.
+struct StepVerdict {
+  bool skip = false;         ///< nothing is updated
+  double gradient_scale = 1;  ///< what every gradient is multiplied by
+};
+
+/// What an optimizer does with blocks, as one step asks for it. Plain functions of host memory: the
+/// scheduler says when they run.
+/// Thread rule: `judge` on the controller's thread, the rest on host work's.
+class BlockOptimizer {
+ public:
+  virtual ~BlockOptimizer() = default;
+
+  /// Whether updates wait for the norm of all gradients: clipping and loss scaling need it.
+  virtual bool is_gated() const = 0;
+  /// Of the gradients that the update of `block` will read. Finite exactly when they are.
+  virtual double sum_of_squares(int block, TaskPool& pool) = 0;
+  /// Verdict from the sum over all blocks, in their order. A failure ends the run with nothing
+  /// updated by this step. Where updates are not gated, it comes after them and can only fail.
+  virtual Result<StepVerdict> judge(double sum_of_squares) = 0;
+  /// Updates elements [first, first + count) of `block`.
+  virtual Status update(int block, int64_t first, int64_t count, const StepVerdict& verdict,
+                        TaskPool& pool) = 0;
+
+  /// Host memory that the two touch for a whole block, in bytes.
+  virtual ByteCount sum_bytes(int block) const = 0;
+  virtual ByteCount update_bytes(int block) const = 0;
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/status.h"
+#include "core/task.h"
+#include "hal/host_queue.h"
+#include "memory/host_state.h"
+#include "scheduler/block_optimizer.h"
+#include "scheduler/consistency.h"
+#include "scheduler/network.h"
+#include "scheduler/pump.h"
+#include "scheduler/update_turns.h"
+
+namespace stagecoach {
+
+/// One optimizer step on the host.
+struct StepOutcome {
+  int64_t step = 0;           ///< from 0
+  double sum_of_squares = 0;  ///< of all gradients
+  StepVerdict verdict;
+  int64_t host_ns = 0;  ///< for which the host was at work on it
+};
+
+/// Runs the updates of steps on the host's queue: those of a block when its gradients have landed,
+/// the verdict is there where updates wait for one, and nobody reads what they overwrite (P1, P4).
+/// Of several that could run the one whose block is needed first goes first: with kAsync the last
+/// layers', whose gradient storage is needed first; else the first layers', which the next forward
+/// needs first. Large blocks go in pieces, so that they do not hold up others.
+/// Thread rule: the executor's thread.
+class HostUpdates {
+ public:
+  /// Elements of one piece of an update: a few milliseconds of host memory bandwidth.
+  static constexpr int64_t kPieceElements = 8 * 1024 * 1024;
+  /// Pieces on the host's queue at a time: the next must be there when one ends.
+  static constexpr int kPiecesAhead = 2;
+
+  struct Setup {
+    Executor* executor = nullptr;
+    Pump* pump = nullptr;
+    HostQueue* queue = nullptr;
+    HostState* state = nullptr;
+    Consistency* consistency = nullptr;
+    const Network* network = nullptr;
+  };
+  explicit HostUpdates(const Setup& setup);
+
+  /// Runs a step, from 0, to its end. `contributed` resumes when all gradients of a block have landed
+  /// and have been added up.
+  Task<Result<StepOutcome>> run(int64_t number, std::shared_ptr<BlockOptimizer> optimizer,
+                                std::function<Task<Status>(int block)> contributed,
+                                std::function<void(const Status&)> on_failure);
+  /// Ends all waits.
+  void fail(const Status& status) { turns_.fail(status); }
+
+ private:
+  struct Step;
+  using StepPointer = std::shared_ptr<Step>;
+  Task<Status> update_block(StepPointer step, int block);
+  Task<Status> sum_block(StepPointer step, int block);
+  Task<Status> update_pieces(StepPointer step, int block);
+  Status judge(Step& step);
+  int64_t deadline(int64_t step, int block) const;
+
+  Setup setup_;
+  std::vector<int> first_layer_;  ///< per block: that uses it
+  UpdateTurns turns_;
+};
+
+}  // namespace stagecoach

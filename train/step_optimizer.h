@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/task_pool.h"
+#include "memory/host_state.h"
+#include "scheduler/block_optimizer.h"
+#include "scheduler/network.h"
+#include "train/update_kernel.h"
+
+namespace stagecoach {
+
+/// A set of parameters with settings of its own.
+struct ParameterGroup {
+  double learning_rate_scale = 1.0;  ///< times the step's learning rate
+  double weight_decay = 0.1;
+};
+
+/// What one step does with each block of a network: norm, clipping and update, by the numbers it was
+/// made with.
+/// Thread rule: that of BlockOptimizer.
+class StepOptimizer final : public BlockOptimizer {
+ public:
+  struct Setup {
+    const Network* network = nullptr;
+    HostState* state = nullptr;
+    std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
+    UpdateNumbers numbers;     ///< without learning rate, decay and gradient scale
+    double learning_rate = 0;  ///< of groups with scale 1
+    double clip_norm = 0;      ///< 0: off
+  };
+  explicit StepOptimizer(Setup setup) : setup_(std::move(setup)) {}
+
+  bool is_gated() const override { return setup_.clip_norm > 0; }
+  double sum_of_squares(int block, TaskPool& pool) override;
+  /// Data loss where the norm is not finite.
+  Result<StepVerdict> judge(double sum_of_squares) override;
+  /// Data loss where a parameter or moment would not be finite.
+  Status update(int block, int64_t first, int64_t count, const StepVerdict& verdict,
+                TaskPool& pool) override;
+  ByteCount sum_bytes(int block) const override;
+  ByteCount update_bytes(int block) const override;
+
+ private:
+  Setup setup_;
+};
+
+}  // namespace stagecoach
