@@ -18,7 +18,7 @@ constexpr int64_t kTileElements = 64 * 1024;
 
 /// What is kept of a block, in bytes.
 struct BlockPieces {
-  ByteCount copy = 0;       ///< what devices read, each of `copies`
+  ByteCount copy = 0;  ///< what devices read, each of `copies`
   int copies = 1;
   ByteCount master = 0;     ///< fp32, where devices do not read that
   ByteCount remainder = 0;  ///< of a split master
@@ -204,8 +204,7 @@ Status HostState::write_parameters(int index, int64_t offset, std::span<const fl
                    from_float<BFloat16>);
   } else if (options_.compute_dtype == DType::kF16) {
     std::transform(values.begin(), values.end(),
-                   writing<Float16>(copy_view, offset, values.size(), label),
-                   from_float<Float16>);
+                   writing<Float16>(copy_view, offset, values.size(), label), from_float<Float16>);
   }
   return Status::ok();
 }

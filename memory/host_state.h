@@ -58,8 +58,8 @@ struct BlockMemory {
   BFloat16* new_high = nullptr;       ///< where the next version goes; may be the same place
   int16_t* remainder = nullptr;       ///< updated in place: nothing but updates reads it
   Float16* new_rounded = nullptr;     ///< fp16 training: the next version of what devices read
-  float* first_moment = nullptr;   ///< fp32
-  float* second_moment = nullptr;  ///< fp32
+  float* first_moment = nullptr;      ///< fp32
+  float* second_moment = nullptr;     ///< fp32
   DType gradient_dtype = DType::kF32;
   /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
   std::vector<const void*> gradients;

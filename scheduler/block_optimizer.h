@@ -10,7 +10,7 @@ namespace stagecoach {
 
 /// What a step does with its gradients once their norm is known.
 struct StepVerdict {
-  bool skip = false;         ///< nothing is updated
+  bool skip = false;          ///< nothing is updated
   double gradient_scale = 1;  ///< what every gradient is multiplied by
 };
 

@@ -14,11 +14,11 @@ namespace stagecoach {
 /// The orderings between passes and updates (RoundPipe, arXiv 2604.27085, stated per block and
 /// version).
 enum class Ordering : uint8_t {
-  kReadBeforeOverwrite,  ///< P1: a version is overwritten when all reads of it have ended
-  kVersionBeforeRead,    ///< P2: a pass reads the version of its step
-  kSlotBeforeLanding,    ///< P3: a gradient lands in a slot whose last one has been added
+  kReadBeforeOverwrite,    ///< P1: a version is overwritten when all reads of it have ended
+  kVersionBeforeRead,      ///< P2: a pass reads the version of its step
+  kSlotBeforeLanding,      ///< P3: a gradient lands in a slot whose last one has been added
   kGradientsBeforeUpdate,  ///< P4: an update waits for all gradients, the verdict, and the last one
-  kUpdateBeforeStorage   ///< P5: gradient storage is used again when the update has read it
+  kUpdateBeforeStorage     ///< P5: gradient storage is used again when the update has read it
 };
 inline constexpr int kOrderingCount = 5;
 

@@ -5,22 +5,6 @@
 
 namespace stagecoach {
 
-const char* lane_name(LaneKind lane) {
-  switch (lane) {
-    case LaneKind::kCompute:
-      return "compute";
-    case LaneKind::kActivationUp:
-      return "activation_up";
-    case LaneKind::kActivationDown:
-      return "activation_down";
-    case LaneKind::kParameterUp:
-      return "parameter_up";
-    case LaneKind::kGradientDown:
-      return "gradient_down";
-  }
-  return "?";
-}
-
 namespace {
 
 LayerPhase phase_of(BackwardPart part) {
@@ -36,31 +20,6 @@ LayerPhase phase_of(BackwardPart part) {
 }
 
 }  // namespace
-
-std::vector<Slot> slots_of_device(const Plan& plan, int device, int first_turn) {
-  bool bound = plan.residence == Residence::kBound;
-  std::vector<int> numbers = stage_numbers(plan);
-  std::vector<bool> is_uploaded(plan.stages.size(), false);  // of bound stages, by number
-  std::vector<Slot> slots;
-  const std::vector<Action>& actions = plan.device_actions[static_cast<size_t>(device)];
-  for (size_t index = 0; index < actions.size(); ++index) {
-    int stage = actions[index].stage;
-    int round = plan.round_of(actions[index].micro_batch);
-    if (slots.empty() || slots.back().stage != stage || slots.back().round != round) {
-      Slot slot{stage, round, static_cast<int>(index), 0, 0, true};
-      if (bound) {
-        slot.buffer = numbers[static_cast<size_t>(stage)];
-        slot.uploads = !is_uploaded[static_cast<size_t>(slot.buffer)];
-        is_uploaded[static_cast<size_t>(slot.buffer)] = true;
-      } else {
-        slot.buffer = (first_turn + static_cast<int>(slots.size())) % 2;
-      }
-      slots.push_back(slot);
-    }
-    ++slots.back().action_count;
-  }
-  return slots;
-}
 
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
@@ -170,13 +129,6 @@ BufferView DeviceLane::rounded_view(const StageLayout::GradientPlace& gradient,
                                     const SumsRole& role) const {
   return memory_.slice(memory().rounded[role.rounded] + gradient.rounded_offset,
                        gradient.rounded_size);
-}
-
-void LaneRecord::clear() {
-  events_used = 0;
-  spans.clear();
-  layer_spans.clear();
-  bytes_up = bytes_down = 0;
 }
 
 Result<int> DeviceLane::stamp(LaneKind lane) {

@@ -13,6 +13,8 @@
 #include "memory/arena.h"
 #include "memory/host_state.h"
 #include "scheduler/device_memory.h"
+#include "scheduler/device_slots.h"
+#include "scheduler/lane_record.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
@@ -20,19 +22,6 @@
 #include "scheduler/submitter.h"
 
 namespace stagecoach {
-
-/// Lanes of a device: one stream each.
-enum class LaneKind : uint8_t {
-  kCompute,
-  kActivationUp,
-  kActivationDown,
-  kParameterUp,
-  kGradientDown
-};
-inline constexpr int kLaneCount = 5;
-
-/// "compute", "activation_up", …: stream names, trace tracks.
-const char* lane_name(LaneKind lane);
 
 /// Host memory and numbers of one pass over a batch.
 struct PassInput {
@@ -44,41 +33,6 @@ struct PassInput {
   std::vector<BufferView> inputs;  ///< per micro-batch, pinned
   std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
-};
-
-/// One thing a lane did, with the events that time it.
-struct LaneSpan {
-  LaneKind lane = LaneKind::kCompute;
-  ActionKind kind = ActionKind::kForward;
-  int stage = -1;
-  int micro_batch = -1;
-  ByteCount bytes = 0;
-  int start_event = 0;  ///< index into the lane's timing events
-  int end_event = 0;
-  int action = -1;  ///< index into the device's action list
-};
-
-/// One layer's phase, with the events that time it.
-struct LayerSpan {
-  int layer = 0;
-  LayerPhase phase = LayerPhase::kForward;
-  int start_event = 0;
-  int end_event = 0;
-};
-
-/// What a device did in one pass, and the events that time it. Two passes may be under way on a
-/// device, so there are two.
-struct LaneRecord {
-  std::vector<std::unique_ptr<Event>> events;
-  int events_used = 0;
-  std::vector<LaneSpan> spans;
-  std::vector<LayerSpan> layer_spans;  ///< empty unless the pass times layers
-  ByteCount bytes_up = 0, bytes_down = 0;
-
-  Result<int64_t> event_time_ns(int event) const {
-    return events[static_cast<size_t>(event)]->timestamp_ns();
-  }
-  void clear();
 };
 
 /// Everything of a plan that is the same for all devices.
@@ -101,19 +55,6 @@ struct Landing {
   Timepoint timepoint;
   Device* device = nullptr;  ///< whose stream it is; null: host memory that was there all along
 };
-
-/// Consecutive actions of one device on the same stage and round: its parameters stay loaded.
-struct Slot {
-  int stage = 0;
-  int round = 0;
-  int first_action = 0;
-  int action_count = 0;
-  int buffer = 0;  ///< of parameters: streamed slots use two in turn, a bound stage has its own
-  bool uploads = true;  ///< whether it brings its parameters up: of a bound stage the first slot
-};
-
-/// The slots of a device. Streamed ones take buffer `first_turn`, then the other, and so on. Pure.
-std::vector<Slot> slots_of_device(const Plan& plan, int device, int first_turn);
 
 /// What an action means for the gradient sums of its stage and round.
 struct SumsRole {
@@ -208,10 +149,10 @@ class DeviceLane {
   const PlanContext* context_ = nullptr;
   int device_index_ = 0;
   std::vector<Slot> slots_;
-  std::vector<SumsRole> roles_;                                ///< per action
-  BufferView memory_;  ///< the arena, as carved by memory()
+  std::vector<SumsRole> roles_;           ///< per action
+  BufferView memory_;                     ///< the arena, as carved by memory()
   std::optional<DeviceMemoryNeed> need_;  ///< of the pass before
-  int first_turn_ = 0;  ///< which of two buffers the first slot of the pass takes
+  int first_turn_ = 0;                    ///< which of two buffers the first slot of the pass takes
   std::vector<Timepoint> parameters_ready_, parameters_free_;  ///< per parameter buffer
   std::vector<Timepoint> sums_free_;                           ///< per SumsRole::guard
   std::vector<bool> is_loaded_;                                ///< per block, bound plans only

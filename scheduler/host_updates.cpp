@@ -9,8 +9,8 @@
 
 namespace stagecoach {
 
-/// A step under way. Jobs on the host's queue hold it: after a failure one may still be running when
-/// those who wait for it have been woken.
+/// A step under way. Jobs on the host's queue hold it: after a failure one may still be running
+/// when those who wait for it have been woken.
 struct HostUpdates::Step {
   Step(Executor& executor, int64_t number, std::shared_ptr<BlockOptimizer> used, size_t blocks)
       : optimizer(std::move(used)), sums(blocks, 0), judged(executor) {
@@ -109,12 +109,11 @@ Task<Status> HostUpdates::update_block(StepPointer step, int block) {
 
 Task<Status> HostUpdates::sum_block(StepPointer step, int block) {
   HostWorkCost cost{step->optimizer->sum_bytes(block), 0};
-  Result<Timepoint> summed =
-      setup_.queue->submit("norm", cost, [step, block](TaskPool& pool) {
-        WorkTimer timer(step->host_ns);
-        step->sums[static_cast<size_t>(block)] = step->optimizer->sum_of_squares(block, pool);
-        return Status::ok();
-      });
+  Result<Timepoint> summed = setup_.queue->submit("norm", cost, [step, block](TaskPool& pool) {
+    WorkTimer timer(step->host_ns);
+    step->sums[static_cast<size_t>(block)] = step->optimizer->sum_of_squares(block, pool);
+    return Status::ok();
+  });
   if (!summed.is_ok()) co_return summed.status();
   STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(*summed));
   double sum = step->sums[static_cast<size_t>(block)];

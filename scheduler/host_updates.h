@@ -49,8 +49,8 @@ class HostUpdates {
   };
   explicit HostUpdates(const Setup& setup);
 
-  /// Runs a step, from 0, to its end. `contributed` resumes when all gradients of a block have landed
-  /// and have been added up.
+  /// Runs a step, from 0, to its end. `contributed` resumes when all gradients of a block have
+  /// landed and have been added up.
   Task<Result<StepOutcome>> run(int64_t number, std::shared_ptr<BlockOptimizer> optimizer,
                                 std::function<Task<Status>(int block)> contributed,
                                 std::function<void(const Status&)> on_failure);

@@ -19,13 +19,13 @@ struct IterationReport {
   int64_t span_ns = 0;             ///< first compute start to last compute end
   int64_t longest_operation_ns = 0;
   ByteCount bytes_up = 0, bytes_down = 0;
-  std::vector<int64_t> device_busy_ns;          ///< compute, per device
-  std::vector<std::vector<int64_t>> action_ns;  ///< compute, per device and entry of its list
+  std::vector<int64_t> device_busy_ns;              ///< compute, per device
+  std::vector<std::vector<int64_t>> action_ns;      ///< compute, per device and entry of its list
   std::vector<std::vector<int64_t>> action_end_ns;  ///< likewise, when
   /// In the mean of devices: without work because a slot's parameters waited for their updates.
   double update_wait_ns = 0;
-  std::vector<LinkSample> up, down;             ///< per device, where the pass times layers
-  std::vector<LayerSample> layer_samples;       ///< where the pass times layers
+  std::vector<LinkSample> up, down;        ///< per device, where the pass times layers
+  std::vector<LayerSample> layer_samples;  ///< where the pass times layers
 };
 
 /// Evaluates a finished pass and adds its slices to `trace` when that is not null. Device d is

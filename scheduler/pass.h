@@ -74,7 +74,10 @@ struct VersionWait {
 /// One pass over a batch, from its start to its report.
 struct Pass {
   Pass(Executor& executor, const Network& network, const Plan& used, PassInput given)
-      : plan(&used), input(std::move(given)), cells(executor, network, used), group(executor),
+      : plan(&used),
+        input(std::move(given)),
+        cells(executor, network, used),
+        group(executor),
         waits(static_cast<size_t>(used.device_count())) {}
 
   int64_t number = 0;
@@ -87,7 +90,7 @@ struct Pass {
   PassCells cells;
   TaskGroup group;
   std::vector<std::vector<VersionWait>> waits;  ///< per device
-  std::shared_ptr<Pass> previous;  ///< until that one has ended
+  std::shared_ptr<Pass> previous;               ///< until that one has ended
   Trace* trace = nullptr;
 };
 

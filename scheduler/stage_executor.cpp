@@ -154,8 +154,8 @@ Status StageExecutor::run_on_controller(Task<Status> task) {
 
 Status StageExecutor::start(const Plan& plan, const PassInput& input, Trace* trace) {
   if (!failure_.is_ok()) return failure_;
-  STAGECOACH_RETURN_IF_ERROR(
-      input.inference ? finish(0, 0) : finish(kPassesInFlight - 1, steps_.size()));
+  STAGECOACH_RETURN_IF_ERROR(input.inference ? finish(0, 0)
+                                             : finish(kPassesInFlight - 1, steps_.size()));
   STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<Pass> pass, make_pass(plan, input));
   pass->trace = trace;
   if (!passes_.empty()) pass->previous = passes_.back();
@@ -290,9 +290,8 @@ Task<Status> StageExecutor::run_step(std::shared_ptr<Step> step) {
     }
     co_return Status::ok();
   };
-  Result<StepOutcome> outcome =
-      co_await updates_.run(step->number, step->optimizer, contributed,
-                            [this](const Status& status) { fail(status); });
+  Result<StepOutcome> outcome = co_await updates_.run(
+      step->number, step->optimizer, contributed, [this](const Status& status) { fail(status); });
   if (!outcome.is_ok()) co_return outcome.status();
   finished_steps_.push_back(*outcome);
   std::erase(steps_, step);
@@ -312,8 +311,7 @@ Task<Status> StageExecutor::await_outputs(std::shared_ptr<Pass> pass) {
 Task<Status> StageExecutor::run_device(std::shared_ptr<Pass> pass, int device) {
   DeviceLane& lane = *lanes_[static_cast<size_t>(device)];
   if (pass->previous) {
-    STAGECOACH_CO_RETURN_IF_ERROR(
-        co_await pass->previous->cells.device_submitted(device).wait());
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pass->previous->cells.device_submitted(device).wait());
   }
   STAGECOACH_CO_RETURN_IF_ERROR(lane.begin_pass(pass->context, device));
   size_t slot_count = lane.slots().size();
@@ -412,8 +410,7 @@ Task<Status> StageExecutor::await_storage(Pass& pass, int round, const StageLayo
         STAGECOACH_CO_RETURN_IF_ERROR(
             co_await pass.cells.added_of(block, round - kept_rounds).wait());
       } else if (pass.previous) {
-        STAGECOACH_CO_RETURN_IF_ERROR(
-            co_await pass.previous->cells.all_added_of(block).wait());
+        STAGECOACH_CO_RETURN_IF_ERROR(co_await pass.previous->cells.all_added_of(block).wait());
       }
     }
     // P5: where updates read slots, the last update has.
@@ -484,8 +481,7 @@ void StageExecutor::publish_results(Pass& pass, const DeviceLane& lane, int slot
   if (!lane.closes_gradients(action)) return;
   for (size_t index = 0; index < layout.gradients.size(); ++index) {
     const StageLayout::GradientPlace& place = layout.gradients[index];
-    cells.landing_of(place.block, place.site, where.round)
-        .publish(lane.gradient_landings()[index]);
+    cells.landing_of(place.block, place.site, where.round).publish(lane.gradient_landings()[index]);
   }
 }
 

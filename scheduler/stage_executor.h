@@ -74,9 +74,9 @@ class StageExecutor {
 
   /// Starts a pass over a batch by a valid plan for these devices, streamed or bound (see
   /// check_executable), and returns when its outputs have landed. In training, backward may still
-  /// be running then. At most kPassesInFlight are under way: earlier ones are awaited first. `plan`,
-  /// the memory that `input` names and `trace`, which may be null, must live until it has ended.
-  /// Passes without gradients run alone.
+  /// be running then. At most kPassesInFlight are under way: earlier ones are awaited first.
+  /// `plan`, the memory that `input` names and `trace`, which may be null, must live until it has
+  /// ended. Passes without gradients run alone.
   Status start(const Plan& plan, const PassInput& input, Trace* trace);
   /// Begins an update of all trained blocks with the gradients of the training passes since the
   /// last; it goes on while this class is at work. `optimizer` must live until it has ended.
@@ -131,8 +131,8 @@ class StageExecutor {
   std::vector<std::unique_ptr<Submitter>> submitters_;
   Consistency consistency_;
   HostUpdates updates_;
-  TaskGroup background_;  ///< passes and steps
-  Signal ended_;          ///< a pass or a step has
+  TaskGroup background_;                      ///< passes and steps
+  Signal ended_;                              ///< a pass or a step has
   std::deque<std::shared_ptr<Pass>> passes_;  ///< under way, the oldest first
   std::deque<std::shared_ptr<Step>> steps_;
   std::vector<std::shared_ptr<Pass>> passes_of_step_;  ///< of the step that has not been asked for

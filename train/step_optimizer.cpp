@@ -28,8 +28,7 @@ Status StepOptimizer::update(int block, int64_t first, int64_t count, const Step
   for (size_t index = 0; index < info.parameters.size(); ++index) {
     const ParameterInfo& parameter = info.parameters[index];
     int64_t begin = std::max(first, parameter.offset);
-    int64_t end =
-        std::min(first + count, parameter.offset + parameter.shape.element_count());
+    int64_t end = std::min(first + count, parameter.offset + parameter.shape.element_count());
     if (begin >= end) continue;
     const ParameterGroup& group = setup_.groups[static_cast<size_t>(block)][index];
     UpdateNumbers numbers = setup_.numbers;

@@ -17,9 +17,8 @@ struct ParameterGroup {
   double weight_decay = 0.1;
 };
 
-/// What one step does with each block of a network: norm, clipping and update, by the numbers it was
-/// made with.
-/// Thread rule: that of BlockOptimizer.
+/// What one step does with each block of a network: norm, clipping and update, by the numbers it
+/// was made with. Thread rule: that of BlockOptimizer.
 class StepOptimizer final : public BlockOptimizer {
  public:
   struct Setup {

@@ -198,8 +198,8 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  STAGECOACH_ASSIGN_OR_RETURN(
-      state, HostState::create(pinning, state_layouts(network), state_options()));
+  STAGECOACH_ASSIGN_OR_RETURN(state,
+                              HostState::create(pinning, state_layouts(network), state_options()));
   for (size_t turn = 0; turn < staging_count(); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,
@@ -234,8 +234,8 @@ Status Trainer::Impl::check_host(const PlannedRun* run) const {
   auto micro_batches = static_cast<int>(options.micro_batches);
   HostNeed need;
   need.state = host_state_bytes(state_layouts(network), state_options());
-  need.staging = static_cast<ByteCount>(staging_count()) *
-                 BatchStaging::bytes(network, shape, micro_batches);
+  need.staging =
+      static_cast<ByteCount>(staging_count()) * BatchStaging::bytes(network, shape, micro_batches);
   if (run != nullptr) {
     need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
     for (size_t index = 0; index < run->devices.size(); ++index) {
@@ -394,8 +394,7 @@ void Trainer::Impl::take_finished() {
   while (!ended_steps.empty()) {
     const StepOutcome& step = ended_steps.front();
     auto of_step = bubbles.find(step.step);
-    if (of_step == bubbles.end() ||
-        of_step->second.size() < passes_of_step[step.step]) {
+    if (of_step == bubbles.end() || of_step->second.size() < passes_of_step[step.step]) {
       return;
     }
     StepUpdate update;

@@ -31,12 +31,12 @@ struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< one of trained_schedules()
   std::string dispatch = "rotation";   ///< "rotation" or "static", where stages are streamed
   std::string update = "overlap";      ///< "barrier", "overlap" or "async"
-  int64_t batch = 16;                ///< sequences of one forward_backward
-  int64_t sequence = 1024;           ///< tokens of one sequence
-  int64_t micro_batches = 4;         ///< divides batch
-  int64_t rounds = 1;                ///< divides micro_batches
-  std::string activations = "auto";  ///< "auto", "recompute" or, where stages are bound, "keep"
-  int64_t max_stage_layers = 0;      ///< where stages are streamed; 0: the partitioner decides
+  int64_t batch = 16;                  ///< sequences of one forward_backward
+  int64_t sequence = 1024;             ///< tokens of one sequence
+  int64_t micro_batches = 4;           ///< divides batch
+  int64_t rounds = 1;                  ///< divides micro_batches
+  std::string activations = "auto";    ///< "auto", "recompute" or, where stages are bound, "keep"
+  int64_t max_stage_layers = 0;        ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;            ///< of parameters with `decay`

@@ -293,11 +293,10 @@ void TrainingRun::show_progress(const StepLoss& loss) {
   double done = static_cast<double>(tokens_per_s_.size());
   double left = static_cast<double>(run_.iterations - iteration_);
   double seconds_left = seconds_since(start_ns_) / done * left;
-  progress_.update(
-      fmt::format("iteration {}/{}  loss {:.4f}  {:.0f} tokens/s  idle {:.1f} %  {} left",
-                  iteration_, run_.iterations, loss.loss, tokens_per_s_.back(),
-                  bubbles_.empty() ? 0.0 : 100.0 * bubbles_.back(),
-                  format_time_left(seconds_left)));
+  progress_.update(fmt::format(
+      "iteration {}/{}  loss {:.4f}  {:.0f} tokens/s  idle {:.1f} %  {} left", iteration_,
+      run_.iterations, loss.loss, tokens_per_s_.back(),
+      bubbles_.empty() ? 0.0 : 100.0 * bubbles_.back(), format_time_left(seconds_left)));
 }
 
 Status TrainingRun::evaluate() {

@@ -127,9 +127,10 @@ TEST(SlowHostState, GrowsTheProcessByFourteenBytesAParameter) {
   ASSERT_GE(parameters, 100e6);
   auto devices = built_in_backends().open_devices("cpu:1").value();
   int64_t before = resident_bytes();
-  auto state = HostState::create(*devices[0], state_layouts(network),
-                                 state_options(network, 1, Residence::kStreamed, UpdateMode::kBarrier))
-                   .value();
+  auto state =
+      HostState::create(*devices[0], state_layouts(network),
+                        state_options(network, 1, Residence::kStreamed, UpdateMode::kBarrier))
+          .value();
   auto grown = static_cast<double>(resident_bytes() - before);
   auto landing = static_cast<double>(state->bytes().landing);
   EXPECT_NEAR(static_cast<double>(state->bytes().state()), 14 * parameters, 0.01 * 14 * parameters);

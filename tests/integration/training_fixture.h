@@ -99,8 +99,8 @@ inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& 
   for (int iteration = 0; iteration < run.iterations; ++iteration) {
     for (int64_t pass = 0; pass < run.passes_per_step; ++pass) {
       batches.next();
-      STAGECOACH_ASSIGN_OR_RETURN(
-          StepLoss loss, trainer->forward_backward(batches.inputs(), batches.labels()));
+      STAGECOACH_ASSIGN_OR_RETURN(StepLoss loss,
+                                  trainer->forward_backward(batches.inputs(), batches.labels()));
       result.losses.push_back(loss.loss);
     }
     STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));

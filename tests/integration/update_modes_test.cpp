@@ -78,8 +78,8 @@ using Weights = std::vector<std::vector<float>>;
 Weights read_weights(const Trainer& trainer) {
   Weights weights;
   for (size_t block = 0; block < trainer.network().blocks.size(); ++block) {
-    std::vector<float>& values = weights.emplace_back(
-        static_cast<size_t>(trainer.network().blocks[block].element_count));
+    std::vector<float>& values =
+        weights.emplace_back(static_cast<size_t>(trainer.network().blocks[block].element_count));
     trainer.read_parameters(static_cast<int>(block), 0, values);
   }
   return weights;

@@ -80,6 +80,7 @@ TEST(VirtualRun, SubmitsWhatRealDevicesAreGiven) {
     auto loss =
         (*trainer)->forward_backward(HostTensor::of(tokens, shape), HostTensor::of(tokens, shape));
     ASSERT_TRUE(loss.is_ok()) << loss.status().to_string();
+    ASSERT_TRUE((*trainer)->synchronize().is_ok());
     plan = (*trainer)->plan();
   }
   VirtualFixture fixture(free_links(kDevices, 2e9));

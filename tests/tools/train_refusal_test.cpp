@@ -118,8 +118,8 @@ TEST_F(TrainRefusal, ModelsThatCannotStart) {
 }
 
 TEST_F(TrainRefusal, ModesThisVersionDoesNotHave) {
-  expect_refusal({"schedule.update=overlap"}, 1, HasSubstr("does not have it yet"));
-  expect_refusal({"schedule.update=async"}, 1, HasSubstr("does not have it yet"));
+  expect_refusal({"schedule.update=sometimes"}, 1,
+                 AllOf(HasSubstr("overlap"), HasSubstr("async"), HasSubstr("barrier")));
   expect_refusal({"schedule.kind=paci"}, 1, HasSubstr("does not have it yet"));
   expect_refusal({"schedule.kind=dualpipe"}, 1, HasSubstr("simulate only"));
   expect_refusal({"activations.policy=keep"}, 1, HasSubstr("does not have it yet"));

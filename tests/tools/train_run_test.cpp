@@ -85,7 +85,7 @@ TEST_F(TrainRun, SummaryHasTheKeysOfTheContract) {
     EXPECT_TRUE(std::isfinite(number(summary, key))) << key;
   }
   EXPECT_EQ(summary.find("schedule")->as_string(), "roundpipe");
-  EXPECT_EQ(summary.find("update")->as_string(), "barrier");
+  EXPECT_EQ(summary.find("update")->as_string(), "overlap");
   EXPECT_EQ(summary.find("devices")->items().size(), 2u);
   EXPECT_EQ(summary.find("device_peak_bytes")->items().size(), 2u);
   EXPECT_EQ(summary.find("weights_sha256")->as_string().size(), 64u);

@@ -57,6 +57,7 @@ class Checkpoint : public testing::Test {
               .is_ok());
       ASSERT_TRUE(trainer.step(1e-2).is_ok());
     }
+    ASSERT_TRUE(trainer.synchronize().is_ok());
   }
   CheckpointRecord record(int64_t iteration) {
     CheckpointRecord record;

@@ -25,7 +25,7 @@ TEST(Config, OnlyModelAndDataAreNeeded) {
   EXPECT_EQ(config->model.path, "m");
   EXPECT_EQ(config->data.train, std::vector<std::string>{"a.txt"});
   EXPECT_EQ(config->schedule.kind, "roundpipe");
-  EXPECT_EQ(config->schedule.update, "barrier");
+  EXPECT_EQ(config->schedule.update, "overlap");
   EXPECT_EQ(config->train.micro_batches, 4);
 
   EXPECT_THAT(parse_train_config("", {}, "x.toml").status().message(),
@@ -188,9 +188,7 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
     const char* text;
     const char* key;
   };
-  const Case cases[] = {{"[schedule]\nupdate = \"overlap\"\n", "schedule.update = \"overlap\""},
-                        {"[schedule]\nupdate = \"async\"\n", "schedule.update = \"async\""},
-                        {"[schedule]\nkind = \"paci\"\n", "schedule.kind = \"paci\""},
+  const Case cases[] = {{"[schedule]\nkind = \"paci\"\n", "schedule.kind = \"paci\""},
                         {"[schedule]\nkind = \"slidedp\"\n", "schedule.kind = \"slidedp\""},
                         {"[schedule]\naccumulation = 4\n", "schedule.accumulation = 4"},
                         {"[activations]\npolicy = \"keep\"\n", "activations.policy = \"keep\""}};
