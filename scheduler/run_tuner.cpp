@@ -57,7 +57,7 @@ MeasuredRun RunTuner::take_measured() {
 void RunTuner::compare(const Plan& plan, const std::vector<int>& devices,
                        const IterationReport& report) {
   // Bound plans keep the cut they began with: nothing would follow from a comparison.
-  if (plan.residence == Residence::kBound || report.action_ns.empty()) return;
+  if (!costs_ || plan.residence == Residence::kBound || report.action_ns.empty()) return;
   for (size_t device = 0; device < devices.size(); ++device) {
     double expected = 0, taken = 0;
     const std::vector<Action>& actions = plan.device_actions[device];

@@ -29,11 +29,15 @@ class RunTuner {
   /// `by_flop` and `hints`: see LayerTiming::measured.
   RunTuner(std::vector<LayerProfile> by_flop, std::vector<PlannedDevice> hints);
 
+  /// Times nothing, now or later.
+  void settle() { phase_ = Phase::kSettled; }
   /// Whether the next training pass is to time its layers.
   bool times_layers() const { return phase_ == Phase::kTiming; }
   /// A training pass of `plan`, whose device d is device `devices[d]` of the hints.
   void add_pass(const Plan& plan, const std::vector<int>& devices, const IterationReport& report);
   void add_update(double update_ns);
+  /// Whether passes are neither warmed up nor timed now.
+  bool is_settled() const { return phase_ == Phase::kSettled; }
   /// Whether enough was measured: the caller plans from `measured` and goes on.
   bool is_due() const { return phase_ == Phase::kDue; }
   /// Ends a phase of timing: later passes are compared with what has been measured.

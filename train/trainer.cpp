@@ -139,6 +139,7 @@ Status Trainer::Impl::build() {
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
+  if (!options.times_layers) tuner->settle();
   for (const ParameterBlock& block : network.blocks) {
     std::vector<ParameterGroup> of_block;
     for (const ParameterInfo& parameter : block.parameters) {
@@ -430,7 +431,6 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
     // The batch before the last has been used.
     STAGECOACH_RETURN_IF_ERROR(impl.executor->finish(impl.staging_count() - 1, 2));
     impl.take_finished();
-    if (impl.tuner->is_due()) STAGECOACH_RETURN_IF_ERROR(impl.replan());
   }
   BatchStaging& batch = impl.next_staging();
   STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, false));
@@ -483,9 +483,13 @@ Status Trainer::step(double learning_rate) {
   ++impl.steps_asked;
   ++impl.iteration;
   impl.gradients_pending = false;
-  if (impl.update_mode() == UpdateMode::kBarrier) STAGECOACH_RETURN_IF_ERROR(impl.drain());
+  // Passes that are measured follow each other.
+  bool is_barrier = impl.update_mode() == UpdateMode::kBarrier;
+  bool is_measured = !impl.tuner->is_settled();
+  if (is_barrier || is_measured) STAGECOACH_RETURN_IF_ERROR(impl.drain());
   impl.take_finished();
-  impl.note_step(start_ns);
+  if (is_barrier || !is_measured) impl.note_step(start_ns);
+  if (impl.tuner->is_due()) STAGECOACH_RETURN_IF_ERROR(impl.replan());
   return Status::ok();
 }
 

@@ -44,6 +44,9 @@ struct TrainerOptions {
   int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
   int host_threads = 0;                 ///< 0: all usable
   bool trace = false;
+  /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
+  /// overlap while they do.
+  bool times_layers = true;
 };
 
 /// How the loss of one pass counts.

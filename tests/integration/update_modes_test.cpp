@@ -23,7 +23,8 @@ void expect_same(const TinyResult& one, const TinyResult& other, const std::stri
 TinyRun mode_run(const char* update, DType dtype, double clip_norm, int64_t rounds) {
   TinyRun run;
   run.dtype = dtype;
-  run.iterations = 4;
+  run.iterations = 5;
+  run.options.times_layers = false;
   run.options.update = update;
   run.options.clip_norm = clip_norm;
   run.options.rounds = rounds;
