@@ -101,9 +101,7 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
                                 DeviceLane::create(*device, setup.arena_bytes[index]));
-    for (int kind = 0; kind < kLaneCount; ++kind) {
-      executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
-    }
+    for (Stream* stream : lane->streams()) executor->pump_->watch(stream);
     executor->lanes_.push_back(std::move(lane));
     if (device->virtual_time() != executor->virtual_time_) {
       return invalid_argument(
@@ -161,9 +159,7 @@ Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& in
 void StageExecutor::fail(const Status& status) {
   // One failure ends the pass for everyone: streams drop their work, awaiting coroutines wake.
   for (const auto& lane : lanes_) {
-    for (int kind = 0; kind < kLaneCount; ++kind) {
-      lane->stream(static_cast<LaneKind>(kind)).abandon(status);
-    }
+    for (Stream* stream : lane->streams()) stream->abandon(status);
   }
   setup_.host_worker->abandon(status);
   cells_->fail(status);
