@@ -14,6 +14,8 @@ struct DeviceInfo {
   int index = 0;                 ///< position among the opened devices of its backend
   ByteCount memory_bytes = 0;    ///< usable by this logical device
   int copy_engines = 0;          ///< directions that can run at once
+  double up_bytes_per_s = 0;     ///< host to device, of its own link; 0: not known
+  double down_bytes_per_s = 0;
   int numa_node = -1;            ///< -1: unknown or none
   std::string pci_address;       ///< empty when not on PCI
   bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them

@@ -11,7 +11,8 @@ namespace stagecoach {
 
 /// A copy engine: one copy at a time, in the order in which they become ready. Urgent copies are
 /// asked for as they come; bulk ones wait in order, each ready when the one before it is through.
-/// Bulk may travel in chunks, between which urgent copies go first.
+/// Bulk may travel in chunks, each ready when the one before it is through, so that urgent copies
+/// that are waiting then go first.
 class CopyEngine {
  public:
   struct Bulk {
@@ -27,22 +28,22 @@ class CopyEngine {
     bytes_per_ns_ = bytes_per_ns;
   }
 
-  /// Bulk travels in chunks of this time; 0: whole.
+  /// Bulk travels in even pieces of at most this time; 0: whole.
   void cut_bulk(double chunk_ns) { chunk_ns_ = chunk_ns; }
 
-  /// Runs urgent copies, one after the other, each after the bulk that was ready before it; returns
-  /// the end of the last.
+  /// Runs an urgent copy, or several that follow each other on one stream, which keeps the engine,
+  /// after the bulk that was ready before it; returns its end.
   template <typename Done>
-  double run_urgent(double ready_ns, double length_ns, int copies, Done done) {
+  double run_urgent(double ready_ns, double length_ns, Done done) {
+    // A stream whose next copy is ready when one ends keeps the engine.
+    bool keeps_engine = ready_ns <= urgent_end_ns_ && free_ns_ == urgent_end_ns_;
     urgent_end_ns_ = std::max(ready_ns, urgent_end_ns_);
-    for (int copy = 0; copy < copies && length_ns > 0; ++copy) {
-      while (has_bulk() && ready_of(bulk_[next_]) <= urgent_end_ns_) {
-        if (keeps_going_beyond(urgent_end_ns_)) break;
-        run_bulk(done);
-      }
-      urgent_end_ns_ = free_ns_ = end_ns(std::max(free_ns_, urgent_end_ns_), length_ns / copies);
+    if (length_ns <= 0) return urgent_end_ns_;
+    while (!keeps_engine && has_bulk() && ready_of(bulk_[next_]) <= urgent_end_ns_) {
+      if (keeps_going_beyond(urgent_end_ns_)) break;
+      run_bulk(done);
     }
-    return urgent_end_ns_;
+    return urgent_end_ns_ = free_ns_ = end_ns(std::max(free_ns_, urgent_end_ns_), length_ns);
   }
   /// Adds bulk in copies of these shares; empty: in one.
   void add_bulk(const Bulk& bulk, const std::vector<double>& shares) {
@@ -57,7 +58,7 @@ class CopyEngine {
   /// Runs one copy of `bulk` among the urgent ones.
   template <typename Done>
   void run_in_order(const Bulk& bulk, Done done) {
-    double end = run_urgent(bulk.ready_ns, bulk.length_ns, 1, done);
+    double end = run_urgent(bulk.ready_ns, bulk.length_ns, done);
     end_slot(bulk.slot, end);
     done(bulk.layer, end);
   }
@@ -78,15 +79,20 @@ class CopyEngine {
     if (slot_end_ns_.size() <= static_cast<size_t>(slot)) slot_end_ns_.resize(slot + 1, 0);
     slot_end_ns_[slot] = at_ns;
   }
-  /// Whether the next bulk copy is still under way at that time; its chunks until then run.
+  /// Whether pieces are left of the next bulk copy when those have run that are ready by that time,
+  /// as the first one is: each is ready when the one before it is through.
   bool keeps_going_beyond(double time_ns) {
     Bulk& bulk = bulk_[next_];
     double start = std::max(ready_of(bulk), free_ns_);
-    double chunks = chunk_ns_ > 0 ? std::ceil(std::max(0.0, time_ns - start) / chunk_ns_) : 0;
-    if (chunk_ns_ <= 0 || bulk.length_ns <= chunks * chunk_ns_) return false;
-    if (chunks == 0) return true;
-    bulk.length_ns -= chunks * chunk_ns_;
-    bulk.ready_ns = free_ns_ = end_ns(start, chunks * chunk_ns_);
+    if (chunk_ns_ <= 0 || bulk.length_ns <= 0) return false;
+    // Shares of a layer are rounded: what is meant to be one chunk is.
+    constexpr double kRounding = 1e-6;
+    double pieces = std::max(1.0, std::ceil(bulk.length_ns / chunk_ns_ - kRounding));
+    double piece_ns = bulk.length_ns / pieces;
+    double begun = 1 + std::floor(std::max(0.0, time_ns - start) / piece_ns);
+    if (begun >= pieces) return false;
+    bulk.length_ns -= begun * piece_ns;
+    bulk.ready_ns = free_ns_ = end_ns(start, begun * piece_ns);
     return true;
   }
   template <typename Done>

@@ -43,19 +43,12 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     load.time_ns = time_ns(stage);
     const LayerProfile& last = layers_[stage.last_layer];
     load.in_bytes = boundary(stage.first_layer) + last.label_bytes;
-    load.in_copies = last.label_bytes > 0 ? 2 : 1;
-    load.out_copies = 0;
-    if (stage.kind == ActionKind::kBackward) {
-      load.in_bytes += last.boundary_bytes;
-      ++load.in_copies;
-    }
+    if (stage.kind == ActionKind::kBackward) load.in_bytes += last.boundary_bytes;
     if (stage.kind == ActionKind::kForwardBackward) {
       load.out_bytes += last.boundary_bytes;  // the loss
-      ++load.out_copies;
     }
     if (stage.kind != ActionKind::kForward && stage.first_layer > 0) {
       load.out_bytes += boundary(stage.first_layer);
-      ++load.out_copies;
     }
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
       load.parameter_bytes += layers_[layer].parameter_bytes;
@@ -63,7 +56,6 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
         load.gradient_bytes += layers_[layer].gradient_bytes;
       } else if (starts[layer + 1]) {
         load.out_bytes += layers_[layer].boundary_bytes;
-        ++load.out_copies;
       }
     }
     loads.push_back(load);

@@ -11,7 +11,6 @@ struct StageLoad {
   double time_ns = 0;                 ///< a micro-batch, on a device of speed 1
   ByteCount in_bytes = 0;             ///< a micro-batch: boundary and output gradient
   ByteCount out_bytes = 0;            ///< a micro-batch: boundaries or input gradient
-  int in_copies = 1, out_copies = 1;  ///< those bytes travel in so many copies
   ByteCount parameter_bytes = 0;      ///< once
   ByteCount gradient_bytes = 0;       ///< once
 };

@@ -23,13 +23,31 @@ LayerPhase phase_of(BackwardPart part) {
 
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
-  for (int kind = 0; kind < kLaneCount; ++kind) {
-    STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[kind],
-                                device.create_stream({lane_name(static_cast<LaneKind>(kind))}));
+  for (LaneKind kind : {LaneKind::kCompute, LaneKind::kActivationUp, LaneKind::kActivationDown}) {
+    STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[static_cast<int>(kind)],
+                                device.create_stream({lane_name(kind)}));
   }
+  const DeviceInfo& info = device.info();
+  STAGECOACH_ASSIGN_OR_RETURN(lane->parameters_up_,
+                              BulkLane::create(device, lane_name(LaneKind::kParameterUp),
+                                               bulk_chunk_bytes(info.up_bytes_per_s)));
+  STAGECOACH_ASSIGN_OR_RETURN(lane->gradients_down_,
+                              BulkLane::create(device, lane_name(LaneKind::kGradientDown),
+                                               bulk_chunk_bytes(info.down_bytes_per_s)));
   STAGECOACH_ASSIGN_OR_RETURN(lane->arena_,
                               Arena::create_on_device(device, arena_bytes, "stage memory"));
   return lane;
+}
+
+std::vector<Stream*> DeviceLane::streams() const {
+  std::vector<Stream*> all;
+  for (const auto& stream : streams_) {
+    if (stream) all.push_back(stream.get());
+  }
+  for (const auto& bulk : {parameters_up_.get(), gradients_down_.get()}) {
+    for (Stream* stream : bulk->streams()) all.push_back(stream);
+  }
+  return all;
 }
 
 Status DeviceLane::begin_pass(const PlanContext& context, int device_index) {
@@ -138,7 +156,14 @@ Result<int> DeviceLane::stamp(LaneKind lane) {
                                 device_.create_event({.timing = true}));
     to.events.push_back(std::move(event));
   }
-  STAGECOACH_RETURN_IF_FAILED(stream(lane).record(*to.events[static_cast<size_t>(to.events_used)]));
+  Event& event = *to.events[static_cast<size_t>(to.events_used)];
+  if (lane == LaneKind::kParameterUp) {
+    STAGECOACH_RETURN_IF_ERROR(parameters_up_->record(event));
+  } else if (lane == LaneKind::kGradientDown) {
+    STAGECOACH_RETURN_IF_ERROR(gradients_down_->record(event));
+  } else {
+    STAGECOACH_RETURN_IF_FAILED(stream(lane).record(event));
+  }
   return to.events_used++;
 }
 
@@ -166,14 +191,14 @@ Status DeviceLane::wait_for(LaneKind lane, const Landing& landing) {
 }
 
 Status DeviceLane::submit_parameters(int slot) {
-  Stream& up = stream(LaneKind::kParameterUp);
+  BulkLane& up = *parameters_up_;
   int buffer = slots_[slot].buffer;
   const StageLayout& layout = layout_of(slot);
   bool bound = memory().need.bound;
   // Blocks that a bound stage shares with one loaded before are there already, or on their way on
-  // the same stream.
+  // the same lane.
   if (!slots_[slot].uploads) return Status::ok();
-  STAGECOACH_RETURN_IF_FAILED(up.wait(parameters_free_[buffer]));
+  STAGECOACH_RETURN_IF_ERROR(up.wait(parameters_free_[buffer]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kParameterUp));
   ByteCount bytes = 0;
   for (const StageLayout::BlockPlace& block : layout.blocks) {
@@ -183,7 +208,7 @@ Status DeviceLane::submit_parameters(int slot) {
     copy.source = context_->host_state->compute_copy(block.block, context_->version);
     copy.target = memory_.slice(memory().parameters[buffer % 2] + block.offset, block.size);
     copy.label = context_->network->blocks[block.block].name;
-    STAGECOACH_RETURN_IF_FAILED(up.copy(copy));
+    STAGECOACH_RETURN_IF_ERROR(up.copy(copy));
     bytes += block.size;
   }
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kParameterUp));
@@ -317,7 +342,7 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
 Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, int action,
                                           int layer) {
   Stream& compute = stream(LaneKind::kCompute);
-  Stream& down = stream(LaneKind::kGradientDown);
+  BulkLane& down = *gradients_down_;
   const HostState& state = *context_->host_state;
   const SumsRole& role = roles_[action];
   bool rounds = memory().need.rounds_gradients;
@@ -332,7 +357,7 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
     }
   }
   STAGECOACH_ASSIGN_OR_RETURN(Timepoint final, compute.mark());
-  STAGECOACH_RETURN_IF_FAILED(down.wait(final));
+  STAGECOACH_RETURN_IF_ERROR(down.wait(final));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kGradientDown));
   for (const StageLayout::GradientPlace& gradient : layout.gradients) {
     if (gradient.layer != layer) continue;
@@ -340,7 +365,7 @@ Status DeviceLane::finish_layer_gradients(const StageLayout& layout, int slot, i
     copy.source = rounds ? rounded_view(gradient, role) : sum_view(gradient, role);
     copy.target = state.gradient_slot(gradient.block, gradient.site, slots_[slot].round);
     copy.label = context_->network->blocks[gradient.block].name;
-    STAGECOACH_RETURN_IF_FAILED(down.copy(copy));
+    STAGECOACH_RETURN_IF_ERROR(down.copy(copy));
     bytes += copy.source.size;
   }
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kGradientDown));
@@ -444,7 +469,7 @@ Status DeviceLane::submit_action(int slot, int action, const Landing& input,
 
 Result<std::vector<Timepoint>> DeviceLane::submit_end() {
   std::vector<Timepoint> ends;
-  for (const auto& stream : streams_) {
+  for (Stream* stream : streams()) {
     STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, stream->mark());
     ends.push_back(end);
   }

@@ -12,6 +12,7 @@
 #include "memory/activation_store.h"
 #include "memory/arena.h"
 #include "memory/host_state.h"
+#include "scheduler/bulk_lane.h"
 #include "scheduler/device_memory.h"
 #include "scheduler/device_slots.h"
 #include "scheduler/lane_record.h"
@@ -74,7 +75,8 @@ class DeviceLane {
   static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes);
 
   Device& device() const { return device_; }
-  Stream& stream(LaneKind lane) const { return *streams_[static_cast<int>(lane)]; }
+  /// Every stream of every lane.
+  std::vector<Stream*> streams() const;
 
   /// Carves the arena for a pass and cuts the device's list into slots. Everything of the pass
   /// before must have been submitted; it may still be running. `context` must live until everything
@@ -112,6 +114,8 @@ class DeviceLane {
  private:
   explicit DeviceLane(Device& device) : device_(device) {}
 
+  /// Of a lane that is no bulk lane.
+  Stream& stream(LaneKind lane) const { return *streams_[static_cast<int>(lane)]; }
   Result<int> stamp(LaneKind lane);
   /// Runs `work` of a layer, between two events where layers are timed.
   template <typename Work>
@@ -143,7 +147,8 @@ class DeviceLane {
   static constexpr int kMaxBlockUses = 8;
 
   Device& device_;
-  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;
+  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;  ///< none for bulk lanes
+  std::unique_ptr<BulkLane> parameters_up_, gradients_down_;
   std::optional<Arena> arena_;
 
   const PlanContext* context_ = nullptr;

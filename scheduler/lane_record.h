@@ -12,7 +12,7 @@
 
 namespace stagecoach {
 
-/// Lanes of a device: one stream each.
+/// Lanes of a device: a stream each, bulk ones (parameters, gradients) two that take turns.
 enum class LaneKind : uint8_t {
   kCompute,
   kActivationUp,

@@ -67,9 +67,10 @@ struct BulkHandling {
   /// All of a slot's gradients go down behind its last output and before the next slot's first,
   /// instead of layer by layer beside them.
   bool gradients_in_a_burst = false;
+  static constexpr ByteCount kByLink = -1;
   /// Parameters and gradients travel in chunks of so much, between which activations go first; 0:
-  /// in whole copies.
-  ByteCount chunk_bytes = 0;
+  /// in whole copies; kByLink: of bulk_chunk_bytes for each link.
+  ByteCount chunk_bytes = kByLink;
 };
 
 /// When updates are made (design: update modes).

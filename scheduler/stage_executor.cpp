@@ -94,9 +94,7 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
                                 DeviceLane::create(*device, setup.arena_bytes[index]));
-    for (int kind = 0; kind < kLaneCount; ++kind) {
-      executor->pump_->watch(&lane->stream(static_cast<LaneKind>(kind)));
-    }
+    for (Stream* stream : lane->streams()) executor->pump_->watch(stream);
     executor->lanes_.push_back(std::move(lane));
     executor->idle_since_ns_.push_back(0);
     if (device->virtual_time() != executor->virtual_time_) {
@@ -203,9 +201,7 @@ void StageExecutor::fail(const Status& status) {
   failure_ = status;
   // One failure ends the run for everyone: streams drop their work, awaiting coroutines wake.
   for (const auto& lane : lanes_) {
-    for (int kind = 0; kind < kLaneCount; ++kind) {
-      lane->stream(static_cast<LaneKind>(kind)).abandon(status);
-    }
+    for (Stream* stream : lane->streams()) stream->abandon(status);
   }
   setup_.host_worker->abandon(status);
   for (const std::shared_ptr<Pass>& pass : passes_) pass->cells.fail(status);

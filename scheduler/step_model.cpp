@@ -7,6 +7,7 @@
 #include <queue>
 #include <utility>
 
+#include "scheduler/bulk_chunk.h"
 #include "scheduler/copy_engine.h"
 #include "scheduler/step_limits.h"
 
@@ -48,8 +49,8 @@ class StepSimulation {
       const PlannedDevice& info = setup.devices[device];
       lanes_[device].up.share(limits_.of_uploads(info), info.up_bytes_per_ns);
       lanes_[device].down.share(limits_.of_downloads(info), info.down_bytes_per_ns);
-      lanes_[device].up.cut_bulk(transfer_ns(setup.bulk.chunk_bytes, info.up_bytes_per_ns));
-      lanes_[device].down.cut_bulk(transfer_ns(setup.bulk.chunk_bytes, info.down_bytes_per_ns));
+      lanes_[device].up.cut_bulk(chunk_ns(info.up_bytes_per_ns));
+      lanes_[device].down.cut_bulk(chunk_ns(info.down_bytes_per_ns));
     }
   }
 
@@ -76,6 +77,12 @@ class StepSimulation {
   void charge_down(StepLane lane, int device, double time_ns);
   void charge_shared(StepLane lane, double rate, double bytes) {
     if (rate > 0) charge(lane, bytes / rate);
+  }
+  double chunk_ns(double bytes_per_ns) const {
+    constexpr double kSecondNs = 1e9;
+    ByteCount chunk = setup_.bulk.chunk_bytes;
+    if (chunk == BulkHandling::kByLink) chunk = bulk_chunk_bytes(bytes_per_ns * kSecondNs);
+    return transfer_ns(chunk, bytes_per_ns);
   }
   static double transfer_ns(ByteCount bytes, double bytes_per_ns) {
     return bytes_per_ns > 0 ? static_cast<double>(bytes) / bytes_per_ns : 0;
@@ -215,7 +222,7 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
   auto upload = [&](int m) {
     double place = m < 2 ? lanes.computed_ns[m] : computed_ns_[m - 2];
     double ready = std::max(arrived_ns_[m] + hop, up > 0 ? place : 0.0);
-    arrived_ns_[m] = lanes.up.run_urgent(ready, up, load.in_copies, ignore);
+    arrived_ns_[m] = lanes.up.run_urgent(ready, up, ignore);
   };
   for (int m = 0; m < std::min(2, count); ++m) upload(m);
   double free = std::max(start_ns, lanes.up.finish_bulk(lanes.slots, ignore));
@@ -230,7 +237,7 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
     if (m + 2 < count) upload(m + 2);
     bool sends = m + 1 == count && plan_.stages[stage].kind != ActionKind::kForward;
     if (sends && !setup_.bulk.gradients_in_a_burst) add_gradients(stage, device);
-    arrived_ns_[m] = lanes.down.run_urgent(free, down, load.out_copies, land);
+    arrived_ns_[m] = lanes.down.run_urgent(free, down, land);
     if (sends && setup_.bulk.gradients_in_a_burst) send_burst(stage, device);
     lanes.sent_ns[0] = lanes.sent_ns[1];
     lanes.sent_ns[1] = arrived_ns_[m];

@@ -20,8 +20,6 @@ namespace stagecoach {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
-/// Chunks of parameters and gradients, between which activations go first.
-constexpr ByteCount kChunkBytes = 8 * kMiB;
 /// Iterations that are simulated for a steady one, unless the command line says.
 constexpr int kSteadyIterations = 5;
 
@@ -76,7 +74,6 @@ Result<StepSetup> slot_setup(const LayerSimulation& simulation, const Inputs& in
     setup.hop_ns = *inputs.times.hop_ns;
     for (LayerProfile& layer : setup.layers) layer.boundary_bytes = 0;
   }
-  setup.bulk.chunk_bytes = kChunkBytes;
   double touched = kUpdateBytesPerParameter;
   if (setup.rounds > 1) touched += kRoundSumBytesPerParameter;
   // Every device sends a gradient of its own.

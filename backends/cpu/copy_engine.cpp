@@ -33,21 +33,27 @@ void IssueOrderEngine::release(Turn& holder, Turn* next, uint64_t next_ticket) {
   STAGECOACH_CHECK(owner_ == &holder);
   owner_ = nullptr;
   holder.granted.store(false, std::memory_order_release);
-  if (next != nullptr) {
-    next->ticket = next_ticket;
-    ready_.push_back(next);
+  if (next == nullptr) {
+    grant_locked();
+    return;
   }
-  grant_locked();
+  next->ticket = next_ticket;
+  give_locked(*next);
 }
 
 void IssueOrderEngine::grant_locked() {
   if (owner_ != nullptr || ready_.empty()) return;
   auto first = std::min_element(ready_.begin(), ready_.end(),
                                 [](const Turn* a, const Turn* b) { return a->ticket < b->ticket; });
-  owner_ = *first;
+  Turn& turn = **first;
   ready_.erase(first);
-  owner_->granted.store(true, std::memory_order_release);
-  owner_->signal->notify();
+  give_locked(turn);
+}
+
+void IssueOrderEngine::give_locked(Turn& turn) {
+  owner_ = &turn;
+  turn.granted.store(true, std::memory_order_release);
+  turn.signal->notify();
 }
 
 }  // namespace stagecoach

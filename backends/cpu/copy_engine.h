@@ -15,7 +15,8 @@ uint64_t next_issue_ticket();
 
 /// Something of which a device has one: a copy engine of a direction, or its compute units. Among
 /// the operations that are ready (at the head of their stream, waits passed) it serves the one that
-/// was submitted first, as real copy engines do: a stream with a ready copy keeps the engine.
+/// was submitted first; but a stream whose next operation is ready keeps the engine, as measured on
+/// real copy engines: an urgent copy starves until a stream with bulk queued ahead runs dry.
 /// Thread rule: any thread.
 class IssueOrderEngine {
  public:
@@ -32,8 +33,8 @@ class IssueOrderEngine {
   void announce(Turn& turn);
   /// Gives up an announced turn, granted or not.
   void withdraw(Turn& turn);
-  /// Ends a granted turn. `next`, if any (may be `holder` itself), is announced in the same instant
-  /// as operation `next_ticket`, so that nobody slips in between two ready copies of one stream.
+  /// Ends a granted turn. `next`, if any (may be `holder` itself), is of the same stream and ready:
+  /// it gets the engine as operation `next_ticket`.
   void release(Turn& holder, Turn* next, uint64_t next_ticket);
 
   /// Nominal time at which the last operation served ends. For the holder of the turn only.
@@ -42,6 +43,7 @@ class IssueOrderEngine {
  private:
   static constexpr size_t kExpectedStreams = 16;  // more only make the list grow once
   void grant_locked();
+  void give_locked(Turn& turn);
 
   std::mutex mutex_;
   std::vector<Turn*> ready_;

@@ -47,6 +47,8 @@ DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
   info.index = index;
   info.memory_bytes = options.memory_bytes;
   info.copy_engines = kCopyEngines;
+  info.up_bytes_per_s = pacing.up_bytes_per_s;
+  info.down_bytes_per_s = pacing.down_bytes_per_s;
   info.is_real_hardware = false;
   info.speed = pacing.speed;
   return info;

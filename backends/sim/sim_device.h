@@ -23,8 +23,6 @@ class SimDevice final : public Device {
   SimEngine& compute() { return compute_; }
   SimEngine& copies_up() { return copies_up_; }
   SimEngine& copies_down() { return copies_down_; }
-  /// Order of issue, for engines.
-  uint64_t next_ticket() { return ++last_ticket_; }
 
   /// How long the card's memory takes to move `bytes`.
   int64_t memory_time_ns(double bytes) const;
@@ -51,7 +49,6 @@ class SimDevice final : public Device {
   const std::shared_ptr<SimMachine> machine_;
   const int card_;
   SimEngine compute_, copies_up_, copies_down_;
-  uint64_t last_ticket_ = 0;
   MemoryUsage usage_;
   DeviceCounters counters_;
   std::unique_ptr<Ops> ops_;

@@ -94,11 +94,11 @@ void SimStream::begin_kernel(const Entry& entry) {
   EventOrder end_order = order(EventOrder::Kind::kKernel, entry.sequence);
   SimDevice* device = &sim_device_;
   // The engine is given back even when the stream has failed or gone meanwhile.
-  auto end = [device, finish = guarded([this] { finish_head(); })] {
+  auto end = [device, stream = id(), finish = guarded([this] { finish_head(); })] {
     finish();
-    device->compute().release();
+    device->compute().release(stream);
   };
-  device->compute().request(device->next_ticket(), [device, duration_ns, end_order, end] {
+  device->compute().request(id(), [device, duration_ns, end_order, end] {
     device->count_kernel(duration_ns);
     VirtualTime& time = device->machine().time();
     time.at(time.now_ns() + duration_ns, end_order, end);
@@ -108,14 +108,14 @@ void SimStream::begin_kernel(const Entry& entry) {
 void SimStream::begin_copy(const Entry& entry) {
   SimEngine& engine = entry.is_up ? sim_device_.copies_up() : sim_device_.copies_down();
   EventOrder flow_order = order(EventOrder::Kind::kFlow, entry.sequence);
-  auto end = [&engine, finish = guarded([this] { finish_head(); })] {
+  auto end = [&engine, stream = id(), finish = guarded([this] { finish_head(); })] {
     finish();
-    engine.release();
+    engine.release(stream);
   };
   auto start = [machine = &machine_, bytes = entry.bytes, path = entry.path, flow_order, end] {
     machine->network().start(bytes, path, flow_order, end);
   };
-  engine.request(sim_device_.next_ticket(), [machine = &machine_, flow_order, start] {
+  engine.request(id(), [machine = &machine_, flow_order, start] {
     VirtualTime& time = machine->time();
     time.at(time.now_ns() + machine->profile().copy_latency_ns, flow_order, start);
   });

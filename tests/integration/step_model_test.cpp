@@ -159,7 +159,7 @@ void expect_near_the_executor(uint64_t seed, const Nearness& near, Limit limit) 
 
 // Host memory that carries two fifths to all of what the links could.
 TEST(SlowStepModel, SharedHostMemoryIsNearTheExecutor) {
-  expect_near_the_executor(44, {0.85, 1.15, 0.005}, [](StepSetup& setup, double share) {
+  expect_near_the_executor(44, {0.78, 1.15, 0.005}, [](StepSetup& setup, double share) {
     double links = 2 * setup.devices[0].up_bytes_per_ns * setup.device_count();
     setup.host_bytes_per_ns = share * links;
   });
@@ -191,7 +191,7 @@ TEST(SlowStepModel, PlansRunFasterThanByRoundPipesRule) {
     ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
     double ratio =
         executed(one, planned->slots.stages).total_ns / executed(one, rule->slots.stages).total_ns;
-    EXPECT_LE(ratio, 1.02) << "trial " << trial;
+    EXPECT_LE(ratio, 1.05) << "trial " << trial;
     sum += ratio;
   }
   RecordProperty("mean_ratio", std::to_string(sum / kModels));

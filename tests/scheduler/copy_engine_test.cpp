@@ -18,10 +18,10 @@ TEST(CopyEngine, BulkThatWasReadyFirstGoesFirstAndWhole) {
   CopyEngine engine;
   Landed landed;
   engine.add_bulk({0, 100, 0, 7}, {});
-  EXPECT_EQ(engine.run_urgent(35, 5, 1, landed.note()), 105);
+  EXPECT_EQ(engine.run_urgent(35, 5, landed.note()), 105);
   EXPECT_EQ(landed.end_ns[7], 100);
   // Nothing is in the way of the next.
-  EXPECT_EQ(engine.run_urgent(200, 5, 1, landed.note()), 205);
+  EXPECT_EQ(engine.run_urgent(200, 5, landed.note()), 205);
 }
 
 TEST(CopyEngine, UrgentCopiesGoBetweenChunks) {
@@ -30,11 +30,13 @@ TEST(CopyEngine, UrgentCopiesGoBetweenChunks) {
   Landed landed;
   engine.add_bulk({0, 100, 0, 7}, {});
   // Four chunks have begun by 35; what is left of the bulk follows.
-  EXPECT_EQ(engine.run_urgent(35, 5, 1, landed.note()), 45);
-  EXPECT_EQ(engine.run_urgent(41, 5, 1, landed.note()), 50);
+  EXPECT_EQ(engine.run_urgent(35, 5, landed.note()), 45);
+  // The fifth has been ready since 40, but the urgent stream keeps the engine while it is ready too.
+  EXPECT_EQ(engine.run_urgent(41, 5, landed.note()), 50);
+  EXPECT_EQ(engine.run_urgent(51, 5, landed.note()), 65);
   EXPECT_TRUE(landed.end_ns.empty());
-  EXPECT_EQ(engine.finish_bulk(0, landed.note()), 110);
-  EXPECT_EQ(landed.end_ns[7], 110);
+  EXPECT_EQ(engine.finish_bulk(0, landed.note()), 115);
+  EXPECT_EQ(landed.end_ns[7], 115);
 }
 
 TEST(CopyEngine, ABurstIsServedAsUrgentCopiesAre) {
@@ -43,7 +45,7 @@ TEST(CopyEngine, ABurstIsServedAsUrgentCopiesAre) {
   engine.run_in_order({10, 40, 3, 7}, landed.note());
   EXPECT_EQ(landed.end_ns[7], 50);
   // The next output waits for it, although it was ready before.
-  EXPECT_EQ(engine.run_urgent(20, 5, 1, landed.note()), 55);
+  EXPECT_EQ(engine.run_urgent(20, 5, landed.note()), 55);
   EXPECT_EQ(engine.finish_bulk(3, landed.note()), 50);
 }
 
@@ -53,8 +55,8 @@ TEST(CopyEngine, LimitsAreShared) {
   first.share({&rate}, 10);
   second.share({&rate}, 10);
   Landed landed;
-  EXPECT_NEAR(first.run_urgent(0, 100, 1, landed.note()), 100, 1e-9);
-  EXPECT_NEAR(second.run_urgent(0, 100, 1, landed.note()), 200, 1e-9);
+  EXPECT_NEAR(first.run_urgent(0, 100, landed.note()), 100, 1e-9);
+  EXPECT_NEAR(second.run_urgent(0, 100, landed.note()), 200, 1e-9);
 }
 
 }  // namespace
