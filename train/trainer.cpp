@@ -13,7 +13,6 @@
 #include "core/task_pool.h"
 #include "hal/host_worker.h"
 #include "memory/activation_store.h"
-#include "memory/budget.h"
 #include "memory/host_state.h"
 #include "scheduler/network_state.h"
 #include "scheduler/plan_validation.h"
@@ -26,6 +25,7 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/predicted_slices.h"
+#include "train/run_memory.h"
 #include "train/trainer_options.h"
 
 namespace stagecoach {
@@ -50,7 +50,6 @@ struct Trainer::Impl {
   Status build();
   Status prepare_request();
   Result<PlannedRun> make_plan() const;
-  std::vector<ByteCount> boundaries(const PlannedRun& run) const;
   Status check_host(const PlannedRun* run) const;
   Status build_state();
   Status adopt(PlannedRun next);
@@ -188,35 +187,12 @@ Status Trainer::Impl::build_state() {
   return Status::ok();
 }
 
-/// Bytes of each boundary of one micro-batch that some plan of `run` brings home; 0: none does.
-std::vector<ByteCount> Trainer::Impl::boundaries(const PlannedRun& run) const {
-  int layer_count = static_cast<int>(network.layers.size());
-  std::vector<bool> training = stage_starts(run.training_plans.front().stages, layer_count);
-  std::vector<bool> inference = stage_starts(run.inference_plan.stages, layer_count);
-  std::vector<ByteCount> bytes(layer_count + 1, 0);
-  for (int boundary = 1; boundary < layer_count; ++boundary) {
-    if (!training[boundary] && !inference[boundary]) continue;
-    bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
-  }
-  return bytes;
-}
-
 /// Refuses a run that the host has no memory for, rather than being killed in the middle of it.
 /// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
 Status Trainer::Impl::check_host(const PlannedRun* run) const {
-  auto micro_batches = static_cast<int>(options.micro_batches);
   Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
-  HostNeed need;
-  need.state = host_state_bytes(
-      state_layouts(network), state_options(network, static_cast<int>(options.rounds), residence));
-  need.staging = BatchStaging::bytes(network, shape, micro_batches);
-  if (run != nullptr) {
-    need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
-    for (size_t index = 0; index < run->devices.size(); ++index) {
-      bool is_mock = request.devices[run->devices[index]].backend == "cpu";
-      if (is_mock) need.devices += run->arena_bytes[index];
-    }
-  }
+  HostNeed need = run == nullptr ? host_need_before_planning(network, request, residence)
+                                 : host_need(network, request, residence, *run);
   STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
   return check_host_need(need, limits);
 }
@@ -229,7 +205,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   passes_of_plan = 0;
   last_pass.reset();
   steps_ns.clear();
-  std::vector<ByteCount> boundary_bytes = boundaries(planned);
+  std::vector<ByteCount> boundary_bytes = home_boundaries(network, shape, planned);
   STAGECOACH_ASSIGN_OR_RETURN(store,
                               ActivationStore::create(*devices[0], boundary_bytes,
                                                       static_cast<int>(options.micro_batches)));

@@ -26,18 +26,21 @@ HostNeed need_of(ByteCount trained) {
 TEST(Budget, WhatFitsToTheByteIsTaken) {
   HostNeed need = need_of(1000);
   EXPECT_EQ(need.total(), 1132);
-  EXPECT_TRUE(check_host_need(need, {1132, "MemAvailable", {}}).is_ok());
-  EXPECT_FALSE(check_host_need(need, {1131, "MemAvailable", {}}).is_ok());
+  ByteCount least = 1132 + kHostReserve;
+  EXPECT_TRUE(check_host_need(need, {least, "MemAvailable", {}}).is_ok());
+  EXPECT_FALSE(check_host_need(need, {least - 1, "MemAvailable", {}}).is_ok());
 }
 
 TEST(Budget, RefusalsNameTheNumbersTheLimitAndWhatToChange) {
   HostNeed need = need_of(20 * kGiB);
-  Status status = check_host_need(need, {18 * kGiB, "the control group /sys/fs/cgroup/job", {}});
+  HostLimits limits{18 * kGiB, "the control group /sys/fs/cgroup/job", {}};
+  Status status = check_host_need(need, limits);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("20.00 GiB training state"));
   EXPECT_THAT(status.message(), HasSubstr("19327352832 bytes"));
   EXPECT_THAT(status.message(), HasSubstr("the control group /sys/fs/cgroup/job"));
   EXPECT_THAT(status.message(), HasSubstr("train.microbatches"));
+  EXPECT_THAT(check_host_need(need, limits, "Pray").message(), HasSubstr("Pray, or free 2.25 GiB"));
 }
 
 struct HostLimitsTest : ::testing::Test {
