@@ -19,4 +19,17 @@ Status check_host_need(const HostNeed& need, const HostLimits& limits, std::stri
       limits.free_source, advice, format_bytes(wanted - limits.free_bytes)));
 }
 
+std::string describe_pinning(const Pinning& pinning, const HostLimits& limits) {
+  if (pinning.pinned >= pinning.asked) return "";
+  std::string text = fmt::format(
+      "pinned host memory: {} of {} could be had; {} of what travels is pageable, which copies "
+      "more slowly",
+      format_bytes(pinning.pinned), format_bytes(pinning.asked), format_bytes(pinning.slow));
+  if (limits.lockable_bytes && *limits.lockable_bytes < pinning.asked) {
+    return text +
+           fmt::format("; raise ulimit -l, which is {}", format_bytes(*limits.lockable_bytes));
+  }
+  return text + "; end what else pins memory, or raise the limit of the driver or container";
+}
+
 }  // namespace stagecoach

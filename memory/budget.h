@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/bytes.h"
@@ -27,6 +28,10 @@ struct HostNeed {
 inline constexpr std::string_view kTrainAdvice =
     "Use fewer or smaller micro-batches (train.microbatches, train.batch, data.sequence), a "
     "smaller model or model.dtype = \"bf16\"";
+
+/// What to tell people about a run whose host memory could not all be pinned; empty when it could.
+/// Pure.
+std::string describe_pinning(const Pinning& pinning, const HostLimits& limits);
 
 /// Ok where the host has `need` and kHostReserve beside it; else resource exhausted, with what is
 /// needed, what there is and by what limit, and what to change, which `advice` says. Pure.

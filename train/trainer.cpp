@@ -51,6 +51,7 @@ struct Trainer::Impl {
   Status prepare_request();
   Result<PlannedRun> make_plan() const;
   Status check_host(const PlannedRun* run) const;
+  Pinning pinning() const;
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
@@ -116,6 +117,9 @@ Status Trainer::Impl::build() {
   STAGECOACH_RETURN_IF_ERROR(check_host(&first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
+  STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+  std::string unpinned = describe_pinning(pinning(), limits);
+  if (!unpinned.empty()) notes.push_back(std::move(unpinned));
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
   for (const ParameterBlock& block : network.blocks) {
@@ -195,6 +199,13 @@ Status Trainer::Impl::check_host(const PlannedRun* run) const {
                                  : host_need(network, request, residence, *run);
   STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
   return check_host_need(need, limits);
+}
+
+Pinning Trainer::Impl::pinning() const {
+  Pinning pinning = state->pinning();
+  pinning += store->pinning();
+  pinning += staging->pinning();
+  return pinning;
 }
 
 /// Gives devices the memory of a plan and runs by it from now on.
@@ -525,6 +536,7 @@ TrainerReport Trainer::report() const {
   report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
+  report.pinning = impl.pinning();
   report.bytes_up = impl.bytes_up;
   report.bytes_down = impl.bytes_down;
   report.shares = impl.planned.shares;

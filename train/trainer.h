@@ -84,6 +84,7 @@ struct TrainerReport {
   ByteCount state_bytes = 0;    ///< parameters, one gradient and moments, on the host
   ByteCount landing_bytes = 0;  ///< where more gradients land, of further sites and of rounds
   double host_state_bytes_per_parameter = 0;  ///< of state_bytes
+  Pinning pinning;                            ///< of all host memory of the run
   int64_t bytes_up = 0, bytes_down = 0;
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far

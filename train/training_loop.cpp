@@ -337,6 +337,8 @@ Json TrainingRun::summary() const {
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
+  json["host_pinned_bytes"] = report.pinning.pinned;
+  json["host_unpinned_bytes"] = report.pinning.asked - report.pinning.pinned;
   json["host_peak_bytes"] = host_peak_bytes();
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
