@@ -14,6 +14,9 @@ namespace stagecoach {
 /// programs.
 inline constexpr ByteCount kHostReserve = 256 * kMiB;
 
+/// Below so much free host memory a run stops by itself: less, and the system might kill it.
+inline constexpr ByteCount kHostFloor = kHostReserve / 4;
+
 /// Host memory of a run, before anything is allocated.
 struct HostNeed {
   HostStateBytes state;

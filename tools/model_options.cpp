@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "train/trainer_options.h"
+
 namespace stagecoach {
 
 std::vector<CommandOption> model_command_options(ModelOptions& options) {
@@ -31,6 +33,10 @@ Status check_model_options(const ModelOptions& options) {
     constexpr int64_t kMost = 1'000'000;
     if (value >= 1 && value <= kMost) continue;
     return invalid_argument(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
+  }
+  if (options.sequence != ModelOptions::kUnset && options.batch > kMostTokens / options.sequence) {
+    return invalid_argument(fmt::format("--batch {} of --sequence {} is more than {} tokens",
+                                        options.batch, options.sequence, kMostTokens));
   }
   if (options.batch % options.micro_batches != 0) {
     return invalid_argument(fmt::format("--microbatches is {}; it must divide --batch, {}",

@@ -10,6 +10,7 @@
 #include "scheduler/stage_memory.h"
 #include "tools/model_options.h"
 #include "train/run_memory.h"
+#include "train/trainer_options.h"
 
 namespace stagecoach {
 
@@ -40,11 +41,13 @@ StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
   return setup;
 }
 
-/// Largest value from 1 on for which `fits`, which holds up to some value only; 0 when never.
-int64_t largest(const std::function<bool(int64_t)>& fits) {
-  constexpr int64_t kMost = int64_t{1} << 26;
+constexpr int64_t kMostSequence = int64_t{1} << 26;
+
+/// Largest value from 1 to about `most` for which `fits`, which holds up to some value only; 0 when
+/// never.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
   int64_t good = 0, bad = 1;
-  while (bad < kMost && fits(bad)) {
+  while (bad < most && fits(bad)) {
     good = bad;
     bad *= 2;
   }
@@ -133,11 +136,13 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
   LongestSequences longest;
   longest.positions = positions;
   longest.host = request.host;
-  longest.device = largest([&](int64_t sequence) {
+  int64_t longest_at_all =
+      std::min(kMostSequence, kMostTokens / (request.shape.sequences * request.micro_batches));
+  longest.device = largest(longest_at_all, [&](int64_t sequence) {
     MicroBatchShape shape{request.shape.sequences, sequence};
     return !is_limited || device_memory_need(network, stages, shape).total() <= most;
   });
-  longest.tokens_of_host = largest([&](int64_t sequence) {
+  longest.tokens_of_host = largest(longest_at_all, [&](int64_t sequence) {
     MicroBatchShape shape{request.shape.sequences, sequence};
     return check_host_need(need_of(network, request, shape, stages), longest.host).is_ok();
   });

@@ -13,6 +13,7 @@
 #include "core/task_pool.h"
 #include "hal/host_worker.h"
 #include "memory/activation_store.h"
+#include "memory/budget.h"
 #include "memory/host_state.h"
 #include "scheduler/network_state.h"
 #include "scheduler/plan_validation.h"
@@ -50,7 +51,8 @@ struct Trainer::Impl {
   Status build();
   Status prepare_request();
   Result<PlannedRun> make_plan() const;
-  Status check_host(const PlannedRun* run) const;
+  Residence residence() const;
+  Status check_host(const PlannedRun& run) const;
   Pinning pinning() const;
   Status build_state();
   Status adopt(PlannedRun next);
@@ -69,7 +71,9 @@ struct Trainer::Impl {
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
   PlanRequest request;
+  HostLimits limits;  ///< when the run began
   PlannedRun planned;
+  ByteCount host_planned_bytes = 0;      ///< the most with any plan so far
   std::vector<ByteCount> used_before;    ///< per device: what its backend takes or sets aside
   std::vector<ByteCount> planned_bytes;  ///< per device: the most with any plan so far
   std::optional<RunTuner> tuner;
@@ -112,12 +116,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<De
 Status Trainer::Impl::build() {
   shape = MicroBatchShape{options.batch / options.micro_batches, options.sequence};
   STAGECOACH_RETURN_IF_ERROR(prepare_request());
-  STAGECOACH_RETURN_IF_ERROR(check_host(nullptr));
+  STAGECOACH_ASSIGN_OR_RETURN(limits, options.host_limits());
+  // First what does not depend on a plan: plans of too many micro-batches are none.
+  STAGECOACH_RETURN_IF_ERROR(
+      check_host_need(host_need_before_planning(network, request, residence()), limits));
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
-  STAGECOACH_RETURN_IF_ERROR(check_host(&first));
+  STAGECOACH_RETURN_IF_ERROR(check_host(first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
-  STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
   std::string unpinned = describe_pinning(pinning(), limits);
   if (!unpinned.empty()) notes.push_back(std::move(unpinned));
   StepSetup setup = step_setup(network, request);
@@ -180,25 +186,24 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   STAGECOACH_ASSIGN_OR_RETURN(
       state,
       HostState::create(pinning, state_layouts(network),
-                        state_options(network, static_cast<int>(options.rounds), residence)));
+                        state_options(network, static_cast<int>(options.rounds), residence())));
   STAGECOACH_ASSIGN_OR_RETURN(
       staging,
       BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
   return Status::ok();
 }
 
-/// Refuses a run that the host has no memory for, rather than being killed in the middle of it.
-/// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
-Status Trainer::Impl::check_host(const PlannedRun* run) const {
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
-  HostNeed need = run == nullptr ? host_need_before_planning(network, request, residence)
-                                 : host_need(network, request, residence, *run);
-  STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
-  return check_host_need(need, limits);
+Residence Trainer::Impl::residence() const {
+  return binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
+}
+
+/// Refuses a plan that the host had no memory for when the run began, rather than being killed in
+/// the middle of it.
+Status Trainer::Impl::check_host(const PlannedRun& run) const {
+  return check_host_need(host_need(network, request, residence(), run), limits);
 }
 
 Pinning Trainer::Impl::pinning() const {
@@ -229,6 +234,8 @@ Status Trainer::Impl::adopt(PlannedRun next) {
     ByteCount bytes = used_before[device] + planned.arena_bytes[index];
     planned_bytes[device] = std::max(planned_bytes[device], bytes);
   }
+  host_planned_bytes =
+      std::max(host_planned_bytes, host_need(network, request, residence(), planned).total());
   setup.trace_processes = planned.devices;
   setup.host_state = state.get();
   setup.store = &*store;
@@ -283,6 +290,11 @@ Status Trainer::Impl::replan() {
   if (same || (!better && !misplaced)) {
     planned.predicted = next.predicted;
     planned.predicted->step_ns = now_ns;
+    return Status::ok();
+  }
+  // More stages may keep more boundaries than the run was admitted with.
+  if (Status status = check_host(next); !status.is_ok()) {
+    notes.push_back("keeps its plan, for a better one " + status.message());
     return Status::ok();
   }
   notes.push_back(fmt::format(
@@ -536,6 +548,7 @@ TrainerReport Trainer::report() const {
   report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
+  report.host_planned_bytes = impl.host_planned_bytes;
   report.pinning = impl.pinning();
   report.bytes_up = impl.bytes_up;
   report.bytes_down = impl.bytes_down;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "hal/device.h"
+#include "memory/host_limits.h"
 #include "memory/host_state.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
@@ -49,6 +51,8 @@ struct TrainerOptions {
   int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
   int host_threads = 0;                 ///< 0: all usable
   bool trace = false;
+  /// What the host has when the trainer is created; others than this machine's are for tests.
+  std::function<Result<HostLimits>()> host_limits = read_host_limits;
 };
 
 /// How the loss of one pass counts.
@@ -84,7 +88,9 @@ struct TrainerReport {
   ByteCount state_bytes = 0;    ///< parameters, one gradient and moments, on the host
   ByteCount landing_bytes = 0;  ///< where more gradients land, of further sites and of rounds
   double host_state_bytes_per_parameter = 0;  ///< of state_bytes
-  Pinning pinning;                            ///< of all host memory of the run
+  ByteCount host_planned_bytes = 0;  ///< the most with any plan so far: state, batches, boundaries
+                                     ///< and memory of mock devices
+  Pinning pinning;                   ///< of all of it but mocks
   int64_t bytes_up = 0, bytes_down = 0;
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far

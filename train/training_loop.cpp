@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "memory/host_guard.h"
 #include "scheduler/layer_time_file.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
@@ -116,6 +117,7 @@ class TrainingRun {
 
   Status start();
   Status iterate();
+  Status check_host_memory();
   Status log(const StepLoss& loss, const StepUpdate& update, double rate);
   Status write_metrics(const Json& record);
   Status evaluate();
@@ -130,6 +132,7 @@ class TrainingRun {
   std::optional<FolderLock> lock_;
   std::optional<MetricsWriter> metrics_;
   TokenBatch batch_;
+  HostGuard guard_;
 
   int64_t iteration_ = 0;  ///< updates done
   int64_t saved_iteration_ = -1;
@@ -189,6 +192,7 @@ Result<TrainingEnd> TrainingRun::go() {
       return TrainingEnd::kInterrupted;
     }
     STAGECOACH_RETURN_IF_ERROR(iterate());
+    STAGECOACH_RETURN_IF_ERROR(check_host_memory());
     const OutputConfig& output = config().output;
     bool save_now = output.save_every > 0 && iteration_ % output.save_every == 0;
     if (save_now || is_last()) STAGECOACH_RETURN_IF_ERROR(save());
@@ -229,6 +233,20 @@ Status TrainingRun::iterate() {
   loss_last_ = loss->loss;
   show_progress(*loss);
   return log(*loss, *update, rate);
+}
+
+/// Ends the run with a checkpoint and a message before the system ends it without.
+Status TrainingRun::check_host_memory() {
+  Status status = guard_.check();
+  if (status.is_ok()) return status;
+  Status saved = save();
+  return Status(
+      status.code(),
+      saved.is_ok()
+          ? fmt::format("iteration {}: {}, and run the same command again to continue from '{}'",
+                        iteration_, status.message(), folder())
+          : fmt::format("iteration {}: {}; no checkpoint could be saved: {}", iteration_,
+                        status.message(), saved.message()));
 }
 
 Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double rate) {
@@ -337,6 +355,7 @@ Json TrainingRun::summary() const {
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
+  json["host_planned_bytes"] = report.host_planned_bytes;
   json["host_pinned_bytes"] = report.pinning.pinned;
   json["host_unpinned_bytes"] = report.pinning.asked - report.pinning.pinned;
   json["host_peak_bytes"] = host_peak_bytes();

@@ -1,6 +1,7 @@
 // Training runs on the template of the GPU backends. The fake driver's kernels are the CPU oracle,
 // so every bit of the weights must be the CPU's.
 #include "backends/cpu/cpu_backend.h"
+#include "testing/decorated_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
 #include "tests/integration/training_fixture.h"
 
@@ -53,6 +54,35 @@ TEST_F(FakeGpuTraining, BoundSchedulesGiveTheSameBits) {
       run.options.schedule = schedule;
       EXPECT_EQ(weights_of(run), expected) << schedule << " on " << devices;
     }
+  }
+  EXPECT_EQ(machine_.driver().leaks(), "");
+}
+
+/// A system that lets nothing be pinned.
+class NothingIsPinned final : public Interceptor {
+ public:
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    if (call.verb == verbs::kAllocatePinned) verdict.kind = Verdict::Kind::kExhaust;
+    return verdict;
+  }
+  void after(const VerbCall&, const Status&) override {}
+};
+
+// Field report 59, on cards, streamed and bound.
+TEST_F(FakeGpuTraining, PageableHostMemoryGivesTheSameBits) {
+  const std::string expected = weights_of(run_on("cpu:1"));
+  BackendRegistry unpinned;
+  unpinned.add(std::make_unique<DecoratedBackend>(machine_.make_backend(),
+                                                  std::make_shared<NothingIsPinned>()));
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    TinyRun run = run_on("fake_gpu:all");
+    run.options.schedule = schedule;
+    Result<TinyResult> result = train_tiny(run, unpinned);
+    ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+    EXPECT_EQ(result->weights_sha256, expected) << schedule;
+    EXPECT_EQ(result->report.pinning.pinned, 0);
+    EXPECT_GT(result->report.pinning.slow, 0);
   }
   EXPECT_EQ(machine_.driver().leaks(), "");
 }

@@ -146,6 +146,30 @@ TEST(InspectCommand, SaysWhatDoesNotFitAndWhatToChange) {
   EXPECT_EQ(host.host("free"), 64 * kGiB);
 }
 
+// Field report 62: sizes that no number holds are refused, not shown as others.
+TEST(InspectCommand, SizesStayNumbers) {
+  for (const char* command : {"inspect", "plan"}) {
+    std::vector<std::string> arguments = {command};
+    if (command == std::string("plan")) arguments.emplace_back("--model");
+    arguments.insert(arguments.end(), {"qwen3-32b", "--devices", "sim:4xh200", "--batch", "1000000",
+                                       "--microbatches", "1", "--sequence", "67108864"});
+    CommandResult result = run_command(arguments);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, HasSubstr("is more than 68719476736 tokens"));
+  }
+  // The most that is taken: every size is one, and none fits.
+  Answer most = inspect("qwen3-235b-a22b",
+                        {"--devices", "sim:2xh200", "--batch", "1024", "--microbatches", "1",
+                         "--sequence", "67108864", "--dtype", "fp32", "--host-memory", "64G"});
+  EXPECT_EQ(most.exit_code, 4);
+  EXPECT_GT(most.bytes("least_device"), kGiB);
+  EXPECT_GT(most.host("boundaries"), int64_t{1024} * 67108864 * 4096 * 4 * 90);
+  EXPECT_GT(most.host("total"), most.host("boundaries"));
+  EXPECT_THAT(most.problem(), HasSubstr("for stage memory, but the smallest stages need"));
+  EXPECT_THAT(most.problem(), ::testing::Not(::testing::ContainsRegex("-[0-9]")));
+}
+
 TEST(InspectCommand, RefusesWhatItDoesNotKnow) {
   auto expect_refusal = [](std::vector<std::string> arguments, int code, const char* message) {
     arguments.insert(arguments.begin(), "inspect");
