@@ -74,8 +74,11 @@ std::string plan_and_life(const TrainerReport& report) {
   ByteCount planned = 0, most = 0;
   for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
   for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
-  std::string text = fmt::format("planned and measured: {} and {} of memory on the fullest device",
-                                 format_bytes(planned), format_bytes(most));
+  std::string text = fmt::format(
+      "planned and measured: {} and {} of memory on the fullest device, {} and {} on the host, "
+      "program included",
+      format_bytes(planned), format_bytes(most), format_bytes(report.host_planned_bytes),
+      format_bytes(host_peak_bytes()));
   if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
   return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
                             report.step_predicted_ns / 1e6, report.step_ns / 1e6);
@@ -407,6 +410,7 @@ Json describe_plan(const PreparedRun& run) {
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
+  json["host_planned_bytes"] = report.host_planned_bytes;
   json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
   json["plan"] = plan_to_text(trainer.plan());
   return json;

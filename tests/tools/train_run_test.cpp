@@ -344,7 +344,9 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
 // Field report 57: what takes the host's memory meanwhile ends the run with a message and a
 // checkpoint, not with a signal. (Sanitizers take more address space than any limit leaves.)
 TEST_F(TrainRun, StopsBeforeTheHostHasNoMemoryLeft) {
-  std::vector<std::string> settings = {"train.iterations=1000000", "output.save_every=0"};
+  // A new plan would start threads, which need address space at once.
+  std::vector<std::string> settings = {"train.iterations=1000000", "output.save_every=0",
+                                       "schedule.dispatch=static"};
   RunningCommand command(folder_.train_arguments(settings, {"--json"}), folder_.path());
   ASSERT_TRUE(command.wait_for_output("\"iteration\":5,"));
   command.limit_address_space(32 * kMiB);
@@ -353,6 +355,7 @@ TEST_F(TrainRun, StopsBeforeTheHostHasNoMemoryLeft) {
   EXPECT_EQ(result.signal, 0);
   EXPECT_THAT(result.errors, HasSubstr("of host memory are left by ulimit -v"));
   EXPECT_THAT(result.errors, HasSubstr("continue from 'out'"));
+  ASSERT_TRUE(folder_.exists("out/checkpoint/trainer_state.json"));
   int64_t done = folder_.json("out/checkpoint/trainer_state.json").find("iteration")->as_integer();
   EXPECT_GE(done, 5);
   CommandResult rest = folder_.train({"train.iterations=" + std::to_string(done + 2)});
