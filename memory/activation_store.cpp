@@ -1,11 +1,13 @@
 #include "memory/activation_store.h"
 
+#include <algorithm>
+
 namespace stagecoach {
 
 ByteCount ActivationStore::bytes(const std::vector<ByteCount>& boundary_bytes, int micro_batches) {
   ByteCount total = 0;
   for (ByteCount bytes : boundary_bytes) total += micro_batches * Arena::padded(bytes);
-  return total;
+  return std::max(total, Arena::kAlignment);  // no arena is empty
 }
 
 Result<ActivationStore> ActivationStore::create(Device& pinning_device,

@@ -25,6 +25,7 @@ class ActivationStore {
     return pieces_[static_cast<size_t>(boundary) * micro_batches_ + micro_batch];
   }
   ByteCount size() const { return arena_->size(); }
+  Pinning pinning() const { return arena_->pinning(); }
 
  private:
   int micro_batches_ = 0;

@@ -13,7 +13,8 @@ namespace stagecoach {
 struct HostLimits {
   ByteCount free_bytes = 0;
   std::string free_source;  ///< "MemAvailable", "the control group /sys/fs/cgroup/job", "ulimit -v"
-  /// Of page-locked memory by mlock. Drivers that pin by themselves do not ask this limit.
+  /// Of page-locked memory by ulimit -l. Not all drivers ask it, so it is no part of a budget: it
+  /// explains what could not be pinned.
   std::optional<ByteCount> lockable_bytes;
 };
 

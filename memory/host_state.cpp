@@ -135,27 +135,36 @@ void HostState::carve(BlockLayout layout) {
   BlockPieces pieces = pieces_of(layout, options_);
   // Simulated devices pin address space alone.
   bool is_memory = pinning_device_->virtual_time() == nullptr;
-  auto take = [&](ByteCount size) {
+  auto take = [&](ByteCount size, PieceUse use) {
     if (size == 0) return BufferView{};
-    BufferView view = state_->take(size);
+    BufferView view = state_->take(size, use);
     if (is_memory) std::memset(view.host_data(), 0, static_cast<size_t>(size));
     return view;
   };
   Block block;
   for (int copy = 0; copy < pieces.copies; ++copy) {
-    block.copies[static_cast<size_t>(copy)] = take(pieces.copy);
+    block.copies[static_cast<size_t>(copy)] = take(pieces.copy, PieceUse::kTravels);
   }
-  block.master = take(pieces.master);
-  block.remainder = take(pieces.remainder);
-  block.first_moment = take(pieces.moment);
-  block.second_moment = take(pieces.moment);
-  block.sum = take(pieces.sum);
-  for (int slot = 0; slot < pieces.state_slots; ++slot) block.slots.push_back(take(pieces.slot));
+  block.master = take(pieces.master, PieceUse::kStays);
+  block.remainder = take(pieces.remainder, PieceUse::kStays);
+  block.first_moment = take(pieces.moment, PieceUse::kStays);
+  block.second_moment = take(pieces.moment, PieceUse::kStays);
+  block.sum = take(pieces.sum, PieceUse::kStays);
+  for (int slot = 0; slot < pieces.state_slots; ++slot)
+    block.slots.push_back(take(pieces.slot, PieceUse::kTravels));
   for (int slot = 0; slot < pieces.landing_slots; ++slot) {
     block.slots.push_back(landing_->take(pieces.slot));
   }
   block.layout = std::move(layout);
   blocks_.push_back(std::move(block));
+}
+
+Pinning HostState::pinning() const {
+  Pinning pinning;
+  for (const std::optional<Arena>* arena : {&state_, &landing_, &kept_sums_}) {
+    if (arena->has_value()) pinning += (*arena)->pinning();
+  }
+  return pinning;
 }
 
 void HostState::read_parameters(int index, int64_t offset, std::span<float> out) const {

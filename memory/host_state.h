@@ -130,6 +130,8 @@ class HostState {
   Status keep_gradients(TaskPool& pool);
 
   const HostStateBytes& bytes() const { return bytes_; }
+  /// How much of it is pinned.
+  Pinning pinning() const;
 
  private:
   struct Block {

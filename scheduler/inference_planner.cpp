@@ -60,14 +60,7 @@ Status does_not_fit(const Network& network, const PlanRequest& request, size_t d
   std::vector<bool> starts(layer_count + 1, true);
   int largest = 0;
   DeviceMemoryNeed most;
-  std::vector<Stage> single;
-  for (int layer = 0; layer + 1 < layer_count; ++layer) {
-    single.push_back(Stage{ActionKind::kForward, layer, layer});
-  }
-  single.push_back(Stage{ActionKind::kForwardBackward, layer_count - 1, layer_count - 1});
-  for (int layer = layer_count - 2; layer >= 0; --layer) {
-    single.push_back(Stage{ActionKind::kBackward, layer, layer});
-  }
+  std::vector<Stage> single = narrowest_stages(layer_count);
   for (const Stage& stage : single) {
     if (stage.kind == ActionKind::kForward) continue;
     StageLayout layout = layout_stage(network, stage, starts, request.shape);

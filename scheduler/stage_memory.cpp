@@ -162,6 +162,18 @@ ByteCount DeviceMemoryNeed::total() const {
          gradient_buffers() * padded(gradient_bytes) + padded(work_bytes) + padded(kept_bytes);
 }
 
+std::vector<Stage> narrowest_stages(int layer_count) {
+  std::vector<Stage> stages;
+  for (int layer = 0; layer + 1 < layer_count; ++layer) {
+    stages.push_back({ActionKind::kForward, layer, layer});
+  }
+  stages.push_back({ActionKind::kForwardBackward, layer_count - 1, layer_count - 1});
+  for (int layer = layer_count - 2; layer >= 0; --layer) {
+    stages.push_back({ActionKind::kBackward, layer, layer});
+  }
+  return stages;
+}
+
 std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count) {
   std::vector<bool> starts(layer_count + 1, false);
   for (const Stage& stage : stages) starts[stage.first_layer] = true;

@@ -95,6 +95,10 @@ struct DeviceMemoryNeed {
   bool operator==(const DeviceMemoryNeed&) const = default;
 };
 
+/// Every layer as a stage of its own, the last one's forward and backward fused: what needs the
+/// least device memory.
+std::vector<Stage> narrowest_stages(int layer_count);
+
 /// Boundaries that must come home during the forward pass: where some stage starts. Index b is true
 /// for boundary b (before layer b). Pure.
 std::vector<bool> stage_starts(const std::vector<Stage>& stages, int layer_count);

@@ -60,5 +60,6 @@ Command make_generate_command();
 Command make_report_command();
 Command make_simulate_command();
 Command make_plan_command();
+Command make_inspect_command();
 
 }  // namespace stagecoach

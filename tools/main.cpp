@@ -40,10 +40,10 @@ int main(int argument_count, char** arguments) {
   commands.push_back(make_report_command());
   commands.push_back(make_simulate_command());
   commands.push_back(make_plan_command());
+  commands.push_back(make_inspect_command());
   const std::vector<MissingCommand> missing = {
       {"topology", "the tree and matrix of links"},
       {"bench", "measurements of bandwidth"},
-      {"inspect", "sizes of models from their headers"},
       {"export",
        "Hugging Face folders from checkpoints; eval and generate read checkpoints as they "
        "are"}};

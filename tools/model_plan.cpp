@@ -2,33 +2,32 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
-#include <fstream>
 #include <functional>
 
 #include "core/clock.h"
+#include "memory/activation_store.h"
 #include "scheduler/network_profile.h"
-#include "scheduler/network_state.h"
 #include "scheduler/stage_memory.h"
+#include "tools/model_options.h"
+#include "train/run_memory.h"
+#include "train/trainer_options.h"
 
 namespace stagecoach {
 
 namespace {
 
-HostStateBytes state_bytes(const Network& network, const ModelPlanRequest& request) {
-  return host_state_bytes(
-      state_layouts(network),
-      state_options(network, request.rounds, Residence::kStreamed, request.update));
-}
-
-ByteCount boundary_bytes(const Network& network, const std::vector<bool>& starts,
-                         const ModelPlanRequest& request) {
-  ByteCount bytes = 0;
-  for (size_t layer = 1; layer < network.layers.size(); ++layer) {
-    // A boundary and, where backward stages hand over, its gradient in the same place.
-    if (starts[layer]) bytes += network.layers[layer]->input().size_bytes(request.shape);
-  }
-  return bytes * request.micro_batches;
+/// Host memory of training by these stages.
+HostNeed need_of(const Network& network, const ModelPlanRequest& request,
+                 const MicroBatchShape& shape, const std::vector<Stage>& stages) {
+  PlanRequest step;
+  step.shape = shape;
+  step.micro_batches = request.micro_batches;
+  step.rounds = request.rounds;
+  step.update = request.update;
+  HostNeed need = host_need_before_planning(network, step, Residence::kStreamed);
+  need.boundaries =
+      ActivationStore::bytes(home_boundaries(network, shape, stages), request.micro_batches);
+  return need;
 }
 
 StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
@@ -43,38 +42,13 @@ StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
   return setup;
 }
 
-/// What the kernel says is there for everybody, or less where a limit is set.
-ByteCount host_memory_bytes() {
-  ByteCount total = 0;
-  std::ifstream information("/proc/meminfo");
-  std::string name, unit;
-  for (ByteCount value = 0; information >> name >> value; std::getline(information, unit)) {
-    if (name == "MemTotal:") total = value * kKiB;
-  }
-  std::ifstream limit("/sys/fs/cgroup/memory.max");
-  ByteCount limited = 0;
-  if (limit >> limited) total = std::min(total, limited);
-  return total;
-}
+constexpr int64_t kMostSequence = int64_t{1} << 26;
 
-std::vector<Stage> single_layers(const Network& network) {
-  auto count = static_cast<int>(network.layers.size());
-  std::vector<Stage> stages;
-  for (int layer = 0; layer + 1 < count; ++layer) {
-    stages.push_back({ActionKind::kForward, layer, layer});
-  }
-  stages.push_back({ActionKind::kForwardBackward, count - 1, count - 1});
-  for (int layer = count - 2; layer >= 0; --layer) {
-    stages.push_back({ActionKind::kBackward, layer, layer});
-  }
-  return stages;
-}
-
-/// Largest value from 1 on for which `fits`, which holds up to some value only; 0 when never.
-int64_t largest(const std::function<bool(int64_t)>& fits) {
-  constexpr int64_t kMost = int64_t{1} << 26;
+/// Largest value from 1 to about `most` for which `fits`, which holds up to some value only; 0 when
+/// never.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
   int64_t good = 0, bad = 1;
-  while (bad < kMost && fits(bad)) {
+  while (bad < most && fits(bad)) {
     good = bad;
     bad *= 2;
   }
@@ -96,17 +70,11 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
   plan.plan_ms = static_cast<double>(RealClock::instance().now_ns() - start_ns) / 1e6;
   const std::vector<Stage>& stages = plan.plan.planned.slots.stages;
   plan.device_bytes = CostTable(plan.setup.layers).bytes(stages);
-  std::vector<bool> starts = stage_starts(stages, static_cast<int>(network.layers.size()));
-  plan.host.state = state_bytes(network, request);
-  plan.host.activations = boundary_bytes(network, starts, request);
-  if (request.host_memory_bytes == 0 || plan.host.total() <= request.host_memory_bytes) return plan;
-  return resource_exhausted(fmt::format(
-      "training needs {} of host memory ({} state, {} where more gradients land, {} activations), "
-      "which has {}; use fewer or "
-      "smaller micro-batches, adapters (--lora-rank) or a 16-bit --dtype",
-      format_bytes(plan.host.total()), format_bytes(plan.host.state.state()),
-      format_bytes(plan.host.state.landing), format_bytes(plan.host.activations),
-      format_bytes(request.host_memory_bytes)));
+  plan.host = need_of(network, request, request.shape, stages);
+  if (request.checks_host) {
+    STAGECOACH_RETURN_IF_ERROR(check_host_need(plan.host, request.host, kModelAdvice));
+  }
+  return plan;
 }
 
 PlanExplanation explain_plan(const ModelPlan& plan) {
@@ -158,8 +126,7 @@ PlanExplanation explain_plan(const ModelPlan& plan) {
 
 LongestSequences longest_sequences(const Network& network, const ModelPlanRequest& request,
                                    const RatedDevices& rated, int64_t positions) {
-  std::vector<Stage> stages = single_layers(network);
-  std::vector<bool> starts(network.layers.size() + 1, true);
+  std::vector<Stage> stages = narrowest_stages(static_cast<int>(network.layers.size()));
   // Devices that hold less are left out.
   ByteCount most = 0;
   bool is_limited = true;
@@ -169,17 +136,16 @@ LongestSequences longest_sequences(const Network& network, const ModelPlanReques
   }
   LongestSequences longest;
   longest.positions = positions;
-  longest.host_bytes =
-      request.host_memory_bytes > 0 ? request.host_memory_bytes : host_memory_bytes();
-  longest.device = largest([&](int64_t sequence) {
+  longest.host = request.host;
+  int64_t longest_at_all =
+      std::min(kMostSequence, kMostTokens / (request.shape.sequences * request.micro_batches));
+  longest.device = largest(longest_at_all, [&](int64_t sequence) {
     MicroBatchShape shape{request.shape.sequences, sequence};
     return !is_limited || device_memory_need(network, stages, shape).total() <= most;
   });
-  ByteCount state = state_bytes(network, request).total();
-  longest.host = largest([&](int64_t sequence) {
-    ModelPlanRequest other = request;
-    other.shape.sequence = sequence;
-    return state + boundary_bytes(network, starts, other) <= longest.host_bytes;
+  longest.tokens_of_host = largest(longest_at_all, [&](int64_t sequence) {
+    MicroBatchShape shape{request.shape.sequences, sequence};
+    return check_host_need(need_of(network, request, shape, stages), longest.host).is_ok();
   });
   return longest;
 }

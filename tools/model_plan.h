@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/host_state.h"
+#include "memory/budget.h"
+#include "memory/host_limits.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/network.h"
 #include "tools/rated_devices.h"
@@ -17,15 +18,8 @@ struct ModelPlanRequest {
   int micro_batches = 4;
   int rounds = 1;
   UpdateMode update = UpdateMode::kOverlap;
-  ByteCount host_memory_bytes = 0;  ///< that plans must fit into; 0: not checked
-};
-
-/// What a step keeps in host memory.
-struct HostBytes {
-  HostStateBytes state;       ///< as training allocates it
-  ByteCount activations = 0;  ///< boundaries of all micro-batches between stages
-
-  ByteCount total() const { return state.total() + activations; }
+  HostLimits host;           ///< of longest_sequences, and of plans where that is asked for
+  bool checks_host = false;  ///< whether plans must fit into it
 };
 
 /// A model's plan with everything that `stagecoach plan` says of it.
@@ -34,7 +28,7 @@ struct ModelPlan {
   DevicePlan plan;
   double plan_ms = 0;
   StageBytes device_bytes;  ///< regions of a device that runs all stages
-  HostBytes host;
+  HostNeed host;            ///< of a training step; evaluation may bring more boundaries home
 };
 
 /// Plans `network` on `rated` devices from FLOP and bytes. Resource exhausted when it does not fit
@@ -56,10 +50,10 @@ PlanExplanation explain_plan(const ModelPlan& plan);
 
 /// Longest sequences of the model, by what limits them.
 struct LongestSequences {
-  int64_t device = 0;     ///< single layers as stages, in the largest device's memory
-  int64_t host = 0;       ///< state and boundaries between single layers in `host_bytes`
-  int64_t positions = 0;  ///< of the model
-  ByteCount host_bytes = 0;
+  int64_t device = 0;          ///< single layers as stages, in the largest device's memory
+  int64_t tokens_of_host = 0;  ///< state, batch and boundaries between single layers in `host`
+  int64_t positions = 0;       ///< of the model
+  HostLimits host;
 };
 LongestSequences longest_sequences(const Network& network, const ModelPlanRequest& request,
                                    const RatedDevices& rated, int64_t positions);

@@ -1,35 +1,26 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "scheduler/schedules/schedule.h"
 #include "tools/command.h"
 #include "tools/executed_step.h"
 #include "tools/exit_code.h"
+#include "tools/model_options.h"
 #include "tools/model_plan.h"
 #include "tools/plan_output.h"
-#include "tools/planned_model.h"
 
 namespace stagecoach {
 
 namespace {
 
-/// Of numbers that were not given; not a value one would give.
-constexpr int64_t kUnset = std::numeric_limits<int64_t>::min();
-
 struct PlanOptions {
-  std::string model, devices, schedule = "roundpipe", profile, update = "overlap", dtype,
-                              host_memory;
+  ModelOptions model;
+  std::string devices, schedule = "roundpipe", profile;
   bool explain = false, max_sequence = false;
-  int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = kUnset, lora_rank = kUnset;
 };
-
-/// 0, which stands for the default, where nothing was given.
-int64_t or_none(int64_t value) {
-  return value == kUnset ? 0 : value;
-}
 
 Status check_options(const PlanOptions& options) {
   if (!options.profile.empty()) {
@@ -44,27 +35,7 @@ Status check_options(const PlanOptions& options) {
                     "--layer-times cuts layers for the others",
                     options.schedule));
   }
-  const std::pair<const char*, int64_t> counts[] = {{"--batch", options.batch},
-                                                    {"--microbatches", options.micro_batches},
-                                                    {"--rounds", options.rounds}};
-  const std::pair<const char*, int64_t> given[] = {{"--sequence", options.sequence},
-                                                   {"--lora-rank", options.lora_rank}};
-  for (const auto& [name, value] : given) {
-    if (value == kUnset || value >= 1) continue;
-    return invalid_argument(fmt::format("{} is {}; it must be at least 1", name, value));
-  }
-  for (const auto& [name, value] : counts) {
-    constexpr int64_t kMost = 1'000'000;
-    if (value >= 1 && value <= kMost) continue;
-    return invalid_argument(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
-  }
-  if (options.batch % options.micro_batches != 0) {
-    return invalid_argument(fmt::format("--microbatches is {}; it must divide --batch, {}",
-                                        options.micro_batches, options.batch));
-  }
-  if (options.micro_batches % options.rounds == 0) return Status::ok();
-  return invalid_argument(fmt::format("--rounds is {}; it must divide --microbatches, {}",
-                                      options.rounds, options.micro_batches));
+  return check_model_options(options.model);
 }
 
 Json shares_to_json(const ModelPlan& plan) {
@@ -188,43 +159,42 @@ struct Answer {
 };
 
 void answer_longest(const LongestSequences& longest, Answer& answer) {
-  int64_t least = std::min({longest.device, longest.host, longest.positions});
+  int64_t least = std::min({longest.device, longest.tokens_of_host, longest.positions});
   Json& json = answer.json["max_sequence"];
   json["tokens"] = least;
   json["device"] = longest.device;
-  json["host"] = longest.host;
+  json["host"] = longest.tokens_of_host;
   json["positions"] = longest.positions;
-  json["host_memory_bytes"] = longest.host_bytes;
+  json["host_memory_bytes"] = longest.host.free_bytes;
+  json["host_memory_source"] = longest.host.free_source;
   answer.text += fmt::format(
       "longest sequence {} tokens: device memory {} on any number of such devices, host memory "
-      "({}) "
-      "{}, the model's positions {}\n",
-      least, longest.device, format_bytes(longest.host_bytes), longest.host, longest.positions);
+      "({} by {}) {}, the model's positions {}\n",
+      least, longest.device, format_bytes(longest.host.free_bytes), longest.host.free_source,
+      longest.tokens_of_host, longest.positions);
 }
 
 Result<int> run(const PlanOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
+  const ModelOptions& asked = options.model;
   ModelPlanRequest request;
-  STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
-  if (!options.host_memory.empty()) {
-    Result<ByteCount> bytes = parse_bytes(options.host_memory);
-    if (!bytes.is_ok()) return bytes.status().with_context("--host-memory");
-    if (*bytes <= 0) return invalid_argument("--host-memory is 0; it must be above 0");
-    request.host_memory_bytes = *bytes;
+  STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(asked.update));
+  // Plans are made for other machines too: this one's memory is no limit unless it is asked for.
+  bool has_limits = !asked.host_memory.empty() || options.max_sequence;
+  if (has_limits) {
+    STAGECOACH_ASSIGN_OR_RETURN(request.host, host_limits_for(asked));
+    request.checks_host = !asked.host_memory.empty();
   }
-  STAGECOACH_ASSIGN_OR_RETURN(
-      PlannedModel model,
-      resolve_planned_model({options.model, options.dtype, or_none(options.sequence),
-                             options.batch / options.micro_batches, or_none(options.lora_rank)}));
+  STAGECOACH_ASSIGN_OR_RETURN(PlannedModel model, resolve_asked_model(asked));
   const Network& network = model.network;
   STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
   if (options.schedule == "single" && rated.devices.size() != 1) {
     return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
   }
-  request.shape = {options.batch / options.micro_batches, model.sequence};
-  request.micro_batches = static_cast<int>(options.micro_batches);
-  request.rounds = static_cast<int>(options.rounds);
-  double tokens = static_cast<double>(options.batch * model.sequence);
+  request.shape = asked.shape(model.sequence);
+  request.micro_batches = static_cast<int>(asked.micro_batches);
+  request.rounds = static_cast<int>(asked.rounds);
+  double tokens = static_cast<double>(asked.batch * model.sequence);
   Answer answer;
   if (options.max_sequence) {
     answer_longest(longest_sequences(network, request, rated, model.positions), answer);
@@ -232,7 +202,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   Result<ModelPlan> planned = plan_model(network, request, rated);
   if (!planned.is_ok()) {
     // The question was how long a sequence may be; nobody asked for this one.
-    bool answered = options.max_sequence && options.sequence == kUnset &&
+    bool answered = options.max_sequence && asked.sequence == ModelOptions::kUnset &&
                     planned.status().code() == StatusCode::kResourceExhausted;
     if (!answered) return planned.status();
     answer.json["reason"] = planned.status().message();
@@ -243,7 +213,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   }
   ModelPlan plan = std::move(planned).value();
   STAGECOACH_ASSIGN_OR_RETURN(Verification verification,
-                              verify(plan, options.model, network.dtype, rated));
+                              verify(plan, asked.model, network.dtype, rated));
   int64_t parameters = network.parameter_count(), trained = network.trained_parameter_count();
   answer.json["parameters"] = parameters;
   answer.json["trained_parameters"] = trained;
@@ -284,24 +254,22 @@ Command make_plan_command() {
                       "stagecoach plan --model qwen3-235b-a22b --devices sim:8xrtx4090 --lora-rank "
                       "32 --sequence 31744 --batch 8 --microbatches 8 --host-memory 745G"};
   command.options = {
-      {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model, true},
+      {"--model", "MODEL", "Hugging Face folder, config.json or preset", &options->model.model,
+       true},
       {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},
-      {"--schedule", "S", "roundpipe (default) or single", &options->schedule},
-      {"--update", "MODE", "barrier, overlap (default) or async", &options->update},
-      {"--batch", "B", "sequences of an iteration (16)", &options->batch},
-      {"--microbatches", "M", "micro-batches of an iteration (4)", &options->micro_batches},
-      {"--rounds", "R", "rounds of an iteration (1)", &options->rounds},
-      {"--sequence", "T", "tokens of a sequence (the model's positions, at most 1024)",
-       &options->sequence},
-      {"--dtype", "D", "fp32 (default of GPT-2), bf16 (of the others) or fp16", &options->dtype},
-      {"--lora-rank", "R", "train adapters of this rank on all matrices of the layers alone",
-       &options->lora_rank},
-      {"--host-memory", "SIZE", "what the host has (this machine's, and not checked)",
-       &options->host_memory},
-      {"--profile", "FILE", "not in this version yet: name it in --devices as sim:NxFILE",
-       &options->profile},
-      {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
-      {"--max-sequence", "", "the longest sequence that fits each memory", &options->max_sequence}};
+      {"--schedule", "S", "roundpipe (default) or single", &options->schedule}};
+  for (CommandOption& option : model_command_options(options->model)) {
+    command.options.push_back(std::move(option));
+  }
+  command.options.insert(
+      command.options.end(),
+      {{"--host-memory", "SIZE", "what the host has (this machine's, and not checked)",
+        &options->model.host_memory},
+       {"--profile", "FILE", "not in this version yet: name it in --devices as sim:NxFILE",
+        &options->profile},
+       {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
+       {"--max-sequence", "", "the longest sequence that fits each memory",
+        &options->max_sequence}});
   command.run = [options](const CommandContext& context) { return run(*options, context); };
   return command;
 }

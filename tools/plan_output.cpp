@@ -69,7 +69,8 @@ Json memory_to_json(const ModelPlan& plan) {
   json["host_state_bytes"] = plan.host.state.state();
   json["host_frozen_bytes"] = plan.host.state.frozen;
   json["host_landing_bytes"] = plan.host.state.landing;
-  json["host_activation_bytes"] = plan.host.activations;
+  json["host_activation_bytes"] = plan.host.boundaries;
+  json["host_staging_bytes"] = plan.host.staging;
   json["host_pinned_bytes"] = plan.host.total();
   return json;
 }
@@ -80,13 +81,13 @@ std::string memory_to_text(const ModelPlan& plan) {
       "memory of each device: {} ({} parameters of two stages, {} gradients, {} boundaries, {} "
       "activations and workspace)\n"
       "host memory: {} ({} state, of which {} frozen; {} where more gradients land; {} "
-      "activations), all pinned\n",
+      "activations; {} batches), all pinned\n",
       format_bytes(bytes.total()), format_bytes(2 * bytes.parameters),
       format_bytes(2 * bytes.gradients + bytes.gradient_sums),
       format_bytes(2 * (bytes.in + bytes.out)), format_bytes(bytes.work),
       format_bytes(plan.host.total()), format_bytes(plan.host.state.state()),
       format_bytes(plan.host.state.frozen), format_bytes(plan.host.state.landing),
-      format_bytes(plan.host.activations));
+      format_bytes(plan.host.boundaries), format_bytes(plan.host.staging));
 }
 
 }  // namespace stagecoach

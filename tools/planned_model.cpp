@@ -71,6 +71,7 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
     note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
                   model.notes);
   }
+  model.architecture = source.architecture;
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "model/architecture.h"
 #include "scheduler/network.h"
 
 namespace stagecoach {
@@ -20,6 +21,7 @@ struct PlannedModelOptions {
 
 /// A model as planning and simulation see it.
 struct PlannedModel {
+  Architecture architecture;
   Network network;
   int64_t sequence = 0;
   int64_t positions = 0;

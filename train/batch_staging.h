@@ -31,6 +31,7 @@ class BatchStaging {
   /// The same without labels, for inference; fewer sequences are always allowed.
   Status load_inputs(const HostTensor& inputs);
 
+  Pinning pinning() const { return arena_->pinning(); }
   void fill_views(PassInput& pass) const;
   /// Sum of the last layer's rows, in order, in fp64: the sum of losses.
   double sum_of_losses() const;

@@ -28,6 +28,7 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/predicted_slices.h"
+#include "train/run_memory.h"
 #include "train/trainer_options.h"
 
 namespace stagecoach {
@@ -52,8 +53,9 @@ struct Trainer::Impl {
   Status build();
   Status prepare_request();
   Result<PlannedRun> make_plan() const;
-  std::vector<ByteCount> boundaries(const PlannedRun& run) const;
-  Status check_host(const PlannedRun* run) const;
+  Residence residence() const;
+  Status check_host(const PlannedRun& run) const;
+  Pinning pinning() const;
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
@@ -67,10 +69,6 @@ struct Trainer::Impl {
   void note_step(int64_t start_ns);
   Status drain();
   UpdateMode update_mode() const { return request.update; }
-  HostStateOptions state_options() const;
-  size_t staging_count() const {
-    return update_mode() == UpdateMode::kBarrier ? 1 : StageExecutor::kPassesInFlight;
-  }
   BatchStaging& next_staging() {
     return *staging[static_cast<size_t>(passes_loaded++) % staging.size()];
   }
@@ -81,7 +79,9 @@ struct Trainer::Impl {
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
   PlanRequest request;
+  HostLimits limits;  ///< when the run began
   PlannedRun planned;
+  ByteCount host_planned_bytes = 0;      ///< the most with any plan so far
   std::vector<ByteCount> used_before;    ///< per device: what its backend takes or sets aside
   std::vector<ByteCount> planned_bytes;  ///< per device: the most with any plan so far
   std::optional<RunTuner> tuner;
@@ -132,11 +132,16 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Network network, std::vector<De
 Status Trainer::Impl::build() {
   shape = MicroBatchShape{options.batch / options.micro_batches, options.sequence};
   STAGECOACH_RETURN_IF_ERROR(prepare_request());
-  STAGECOACH_RETURN_IF_ERROR(check_host(nullptr));
+  STAGECOACH_ASSIGN_OR_RETURN(limits, options.host_limits());
+  // First what does not depend on a plan: plans of too many micro-batches are none.
+  STAGECOACH_RETURN_IF_ERROR(
+      check_host_need(host_need_before_planning(network, request, residence()), limits));
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
-  STAGECOACH_RETURN_IF_ERROR(check_host(&first));
+  STAGECOACH_RETURN_IF_ERROR(check_host(first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
+  std::string unpinned = describe_pinning(pinning(), limits);
+  if (!unpinned.empty()) notes.push_back(std::move(unpinned));
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
   if (!options.times_layers) tuner->settle();
@@ -199,9 +204,11 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  STAGECOACH_ASSIGN_OR_RETURN(state,
-                              HostState::create(pinning, state_layouts(network), state_options()));
-  for (size_t turn = 0; turn < staging_count(); ++turn) {
+  STAGECOACH_ASSIGN_OR_RETURN(
+      state, HostState::create(pinning, state_layouts(network),
+                               state_options(network, static_cast<int>(options.rounds),
+                                             residence(), update_mode())));
+  for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,
         BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
@@ -210,42 +217,21 @@ Status Trainer::Impl::build_state() {
   return Status::ok();
 }
 
-HostStateOptions Trainer::Impl::state_options() const {
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
-  return stagecoach::state_options(network, static_cast<int>(options.rounds), residence,
-                                   update_mode());
+Residence Trainer::Impl::residence() const {
+  return binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
 }
 
-/// Bytes of each boundary of one micro-batch that some plan of `run` brings home; 0: none does.
-std::vector<ByteCount> Trainer::Impl::boundaries(const PlannedRun& run) const {
-  int layer_count = static_cast<int>(network.layers.size());
-  std::vector<bool> training = stage_starts(run.training_plans.front().stages, layer_count);
-  std::vector<bool> inference = stage_starts(run.inference_plan.stages, layer_count);
-  std::vector<ByteCount> bytes(layer_count + 1, 0);
-  for (int boundary = 1; boundary < layer_count; ++boundary) {
-    if (!training[boundary] && !inference[boundary]) continue;
-    bytes[boundary] = network.layers[boundary]->input().size_bytes(shape);
-  }
-  return bytes;
+/// Refuses a plan that the host had no memory for when the run began, rather than being killed in
+/// the middle of it.
+Status Trainer::Impl::check_host(const PlannedRun& run) const {
+  return check_host_need(host_need(network, request, residence(), run), limits);
 }
 
-/// Refuses a run that the host has no memory for, rather than being killed in the middle of it.
-/// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
-Status Trainer::Impl::check_host(const PlannedRun* run) const {
-  auto micro_batches = static_cast<int>(options.micro_batches);
-  HostNeed need;
-  need.state = host_state_bytes(state_layouts(network), state_options());
-  need.staging =
-      static_cast<ByteCount>(staging_count()) * BatchStaging::bytes(network, shape, micro_batches);
-  if (run != nullptr) {
-    need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
-    for (size_t index = 0; index < run->devices.size(); ++index) {
-      bool is_mock = request.devices[run->devices[index]].backend == "cpu";
-      if (is_mock) need.devices += run->arena_bytes[index];
-    }
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
-  return check_host_need(need, limits);
+Pinning Trainer::Impl::pinning() const {
+  Pinning pinning = state->pinning();
+  pinning += store->pinning();
+  for (const auto& batch : staging) pinning += batch->pinning();
+  return pinning;
 }
 
 /// Gives devices the memory of a plan and runs by it from now on.
@@ -256,7 +242,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   passes_of_plan = 0;
   last_pass.reset();
   steps_ns.clear();
-  std::vector<ByteCount> boundary_bytes = boundaries(planned);
+  std::vector<ByteCount> boundary_bytes = home_boundaries(network, shape, planned);
   STAGECOACH_ASSIGN_OR_RETURN(store,
                               ActivationStore::create(*devices[0], boundary_bytes,
                                                       static_cast<int>(options.micro_batches)));
@@ -269,6 +255,8 @@ Status Trainer::Impl::adopt(PlannedRun next) {
     ByteCount bytes = used_before[device] + planned.arena_bytes[index];
     planned_bytes[device] = std::max(planned_bytes[device], bytes);
   }
+  host_planned_bytes =
+      std::max(host_planned_bytes, host_need(network, request, residence(), planned).total());
   setup.trace_processes = planned.devices;
   setup.host_state = state.get();
   setup.store = &*store;
@@ -326,6 +314,11 @@ Status Trainer::Impl::replan() {
   if (same || (!better && !misplaced)) {
     planned.predicted = next.predicted;
     planned.predicted->step_ns = now_ns;
+    return Status::ok();
+  }
+  // More stages may keep more boundaries than the run was admitted with.
+  if (Status status = check_host(next); !status.is_ok()) {
+    notes.push_back("keeps its plan, for a better one " + status.message());
     return Status::ok();
   }
   notes.push_back(fmt::format(
@@ -429,7 +422,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
     STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients(*impl.pool));
   } else {
     // The batch before the last has been used.
-    STAGECOACH_RETURN_IF_ERROR(impl.executor->finish(impl.staging_count() - 1, 2));
+    STAGECOACH_RETURN_IF_ERROR(impl.executor->finish(impl.staging.size() - 1, 2));
     impl.take_finished();
   }
   BatchStaging& batch = impl.next_staging();
@@ -608,6 +601,8 @@ TrainerReport Trainer::report() const {
   report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
+  report.host_planned_bytes = impl.host_planned_bytes;
+  report.pinning = impl.pinning();
   report.bytes_up = impl.bytes_up;
   report.bytes_down = impl.bytes_down;
   report.shares = impl.planned.shares;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "hal/device.h"
+#include "memory/host_limits.h"
 #include "memory/host_state.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
@@ -47,6 +49,8 @@ struct TrainerOptions {
   /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
   /// overlap while they do.
   bool times_layers = true;
+  /// What the host has when the trainer is created; others than this machine's are for tests.
+  std::function<Result<HostLimits>()> host_limits = read_host_limits;
 };
 
 /// How the loss of one pass counts.
@@ -83,6 +87,9 @@ struct TrainerReport {
   ByteCount state_bytes = 0;    ///< parameters, one gradient and moments, on the host
   ByteCount landing_bytes = 0;  ///< where more gradients land, of further sites and of rounds
   double host_state_bytes_per_parameter = 0;  ///< of state_bytes
+  ByteCount host_planned_bytes = 0;  ///< the most with any plan so far: state, batches, boundaries
+                                     ///< and memory of mock devices
+  Pinning pinning;                   ///< of all of it but mocks
   int64_t bytes_up = 0, bytes_down = 0;
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far

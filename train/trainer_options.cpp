@@ -64,6 +64,10 @@ Status check_trainer_options(const TrainerOptions& options, size_t devices) {
       options.rounds < 1) {
     return invalid_argument("batch, sequence, micro-batches and rounds must be at least 1");
   }
+  if (options.batch > kMostTokens / options.sequence) {
+    return invalid_argument(fmt::format("batch {} of sequences of {} is more than {} tokens",
+                                        options.batch, options.sequence, kMostTokens));
+  }
   if (options.batch % options.micro_batches != 0) {
     return invalid_argument(fmt::format("batch {} is not divisible by {} micro-batches",
                                         options.batch, options.micro_batches));

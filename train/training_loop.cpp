@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "memory/host_guard.h"
 #include "scheduler/layer_time_file.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
@@ -74,8 +75,11 @@ std::string plan_and_life(const TrainerReport& report) {
   ByteCount planned = 0, most = 0;
   for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
   for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
-  std::string text = fmt::format("planned and measured: {} and {} of memory on the fullest device",
-                                 format_bytes(planned), format_bytes(most));
+  std::string text = fmt::format(
+      "planned and measured: {} and {} of memory on the fullest device, {} and {} on the host, "
+      "program included",
+      format_bytes(planned), format_bytes(most), format_bytes(report.host_planned_bytes),
+      format_bytes(host_peak_bytes()));
   if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
   return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
                             report.step_predicted_ns / 1e6, report.step_ns / 1e6);
@@ -118,6 +122,7 @@ class TrainingRun {
   Status start();
   Status iterate();
   Status synchronize();
+  Status check_host_memory();
   Status log_ended();
   Status log(const StepUpdate& update);
   Status write_metrics(const Json& record);
@@ -133,6 +138,7 @@ class TrainingRun {
   std::optional<FolderLock> lock_;
   std::optional<MetricsWriter> metrics_;
   TokenBatch batch_;
+  HostGuard guard_;
 
   /// An iteration whose update may still be under way.
   struct Begun {
@@ -201,6 +207,7 @@ Result<TrainingEnd> TrainingRun::go() {
       return TrainingEnd::kInterrupted;
     }
     STAGECOACH_RETURN_IF_ERROR(iterate());
+    STAGECOACH_RETURN_IF_ERROR(check_host_memory());
     const OutputConfig& output = config().output;
     bool save_now = output.save_every > 0 && iteration_ % output.save_every == 0;
     if (save_now || is_last()) STAGECOACH_RETURN_IF_ERROR(save());
@@ -258,6 +265,20 @@ Status TrainingRun::log_ended() {
     begun_.pop_front();
   }
   return Status::ok();
+}
+
+/// Ends the run with a checkpoint and a message before the system ends it without.
+Status TrainingRun::check_host_memory() {
+  Status status = guard_.check();
+  if (status.is_ok()) return status;
+  Status saved = save();
+  return Status(
+      status.code(),
+      saved.is_ok()
+          ? fmt::format("iteration {}: {}, and run the same command again to continue from '{}'",
+                        iteration_, status.message(), folder())
+          : fmt::format("iteration {}: {}; no checkpoint could be saved: {}", iteration_,
+                        status.message(), saved.message()));
 }
 
 Status TrainingRun::log(const StepUpdate& update) {
@@ -373,6 +394,9 @@ Json TrainingRun::summary() const {
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
+  json["host_planned_bytes"] = report.host_planned_bytes;
+  json["host_pinned_bytes"] = report.pinning.pinned;
+  json["host_unpinned_bytes"] = report.pinning.asked - report.pinning.pinned;
   json["host_peak_bytes"] = host_peak_bytes();
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
@@ -422,6 +446,7 @@ Json describe_plan(const PreparedRun& run) {
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
+  json["host_planned_bytes"] = report.host_planned_bytes;
   json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
   json["plan"] = plan_to_text(trainer.plan());
   return json;

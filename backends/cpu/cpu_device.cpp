@@ -1,6 +1,5 @@
 #include "backends/cpu/cpu_device.h"
 
-#include <cstdlib>
 #include <fmt/format.h>
 
 #include "backends/cpu/cpu_event.h"
@@ -13,25 +12,26 @@ namespace {
 
 constexpr int kCopyEngines = 2;  // one a direction
 
-class CpuDeviceBuffer final : public Buffer {
+/// Memory of a device, or of the host where the device pinned it.
+class CpuBuffer final : public Buffer {
  public:
-  CpuDeviceBuffer(CpuDevice& owner, std::byte* data, ByteCount size, Label label)
-      : Buffer(owner, MemoryKind::kDevice, reinterpret_cast<uintptr_t>(data), size, label),
-        memory_(owner.state().memory) {}
-  ~CpuDeviceBuffer() override {
-    memory_.release(reinterpret_cast<std::byte*>(device_address()), size());
-  }
+  CpuBuffer(CpuDevice& owner, MemoryKind kind, CpuMemory& memory, std::byte* data, ByteCount size,
+            Label label)
+      : Buffer(owner, kind, reinterpret_cast<uintptr_t>(data), size, label), memory_(memory) {}
+  ~CpuBuffer() override { memory_.release(reinterpret_cast<std::byte*>(device_address()), size()); }
 
  private:
   CpuMemory& memory_;
 };
 
-class CpuPinnedBuffer final : public Buffer {
- public:
-  CpuPinnedBuffer(CpuDevice& owner, std::byte* data, ByteCount size, Label label)
-      : Buffer(owner, MemoryKind::kHostPinned, reinterpret_cast<uintptr_t>(data), size, label) {}
-  ~CpuPinnedBuffer() override { std::free(host_data()); }
-};
+Allocation allocate_from(CpuMemory& memory, CpuDevice& owner, MemoryKind kind, ByteCount size,
+                         Label label) {
+  std::byte* data = memory.allocate(size);
+  if (data == nullptr) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
+  return Allocation{AllocationOutcome::kOk,
+                    BufferHandle(new CpuBuffer(owner, kind, memory, data, size, label)),
+                    {}};
+}
 
 DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
   const CpuPacing& pacing = options.pacing;
@@ -57,8 +57,7 @@ DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
 }  // namespace
 
 CpuDevice::CpuDevice(int index, const CpuDeviceOptions& options, std::shared_ptr<TaskPool> pool)
-    : Device(make_info(index, options)),
-      state_(options.memory_bytes, options.pacing, std::move(pool)) {}
+    : Device(make_info(index, options)), state_(options, std::move(pool)) {}
 
 CpuDevice::~CpuDevice() {
   drain_retired();
@@ -73,17 +72,11 @@ Result<std::unique_ptr<Event>> CpuDevice::do_create_event(const EventOptions& op
 }
 
 Allocation CpuDevice::do_allocate(ByteCount size, Label label) {
-  std::byte* data = state_.memory.allocate(size);
-  if (data == nullptr) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
-  return Allocation{
-      AllocationOutcome::kOk, BufferHandle(new CpuDeviceBuffer(*this, data, size, label)), {}};
+  return allocate_from(state_.memory, *this, MemoryKind::kDevice, size, label);
 }
 
 Allocation CpuDevice::do_allocate_pinned(ByteCount size, Label label) {
-  std::byte* data = allocate_aligned(size);
-  if (data == nullptr) return Allocation{AllocationOutcome::kExhausted, nullptr, {}};
-  return Allocation{
-      AllocationOutcome::kOk, BufferHandle(new CpuPinnedBuffer(*this, data, size, label)), {}};
+  return allocate_from(state_.pinned, *this, MemoryKind::kHostPinned, size, label);
 }
 
 Result<BufferHandle> CpuDevice::do_register_host(void* data, ByteCount size, Label label) {

@@ -7,6 +7,7 @@
 
 #include "backends/cpu/copy_engine.h"
 #include "backends/cpu/cpu_memory.h"
+#include "backends/cpu/cpu_options.h"
 #include "backends/cpu/pacing.h"
 #include "core/task_pool.h"
 
@@ -44,11 +45,14 @@ class CpuInFlight {
 
 /// What the streams of one CPU device share.
 struct CpuDeviceState {
-  CpuDeviceState(ByteCount memory_bytes, const CpuPacing& device_pacing,
-                 std::shared_ptr<TaskPool> task_pool)
-      : memory(memory_bytes), pacing(device_pacing), pool(std::move(task_pool)) {}
+  CpuDeviceState(const CpuDeviceOptions& options, std::shared_ptr<TaskPool> task_pool)
+      : memory(options.memory_bytes),
+        pinned(options.pinned_bytes),
+        pacing(options.pacing),
+        pool(std::move(task_pool)) {}
 
   CpuMemory memory;
+  CpuMemory pinned;  ///< of the host
   const CpuPacing pacing;
   const std::shared_ptr<TaskPool> pool;
   IssueOrderEngine compute;  ///< used only when flops paces kernels

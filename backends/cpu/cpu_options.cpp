@@ -12,8 +12,8 @@ namespace stagecoach {
 namespace {
 
 const std::vector<std::string>& known_options() {
-  static const std::vector<std::string> names = {"memory", "flops", "speed",
-                                                 "h2d",    "d2h",   "latency"};
+  static const std::vector<std::string> names = {"memory", "pinned", "flops",  "speed",
+                                                 "h2d",    "d2h",    "latency"};
   return names;
 }
 
@@ -125,6 +125,8 @@ Result<std::vector<CpuDeviceOptions>> parse_cpu_options(const DeviceSpec& spec) 
   CpuPacing& pacing = common.pacing;
   STAGECOACH_RETURN_IF_ERROR(
       read_positive(spec, "memory", parse_bytes, kBytes, common.memory_bytes));
+  STAGECOACH_RETURN_IF_ERROR(
+      read_positive(spec, "pinned", parse_bytes, kBytes, common.pinned_bytes));
   STAGECOACH_RETURN_IF_ERROR(
       read_positive(spec, "flops", parse_rate, kFlopPerS, pacing.flop_per_s));
   STAGECOACH_RETURN_IF_ERROR(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "backends/cpu/pacing.h"
@@ -17,11 +18,13 @@ inline constexpr int kMaxCpuDevices = 64;
 /// One CPU device as a device string asks for it.
 struct CpuDeviceOptions {
   ByteCount memory_bytes = kCpuDefaultMemoryBytes;
+  ByteCount pinned_bytes = std::numeric_limits<ByteCount>::max();  ///< host memory it may pin
   CpuPacing pacing;
 };
 
-/// `cpu:N[memory=…,flops=…,speed=…,h2d=…,d2h=…,latency=…]` (docs/cpu_backend.md): one entry a
-/// device. Errors are invalid arguments that name the element, the option and what is allowed.
+/// `cpu:N[memory=…,pinned=…,flops=…,speed=…,h2d=…,d2h=…,latency=…]` (docs/cpu_backend.md): one
+/// entry a device. Errors are invalid arguments that name the element, the option and what is
+/// allowed.
 Result<std::vector<CpuDeviceOptions>> parse_cpu_options(const DeviceSpec& spec);
 
 }  // namespace stagecoach

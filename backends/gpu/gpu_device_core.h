@@ -32,7 +32,7 @@ class GpuDeviceCore {
       : name(std::move(device_name)),
         hold(std::move(context)),
         account(memory_bytes),
-        arch(device_arch),
+        arch(with_scratch(device_arch, account.set_aside_bytes())),
         table(kernel_table),
         marks(hold->api(), hold->context(), false),
         timing_marks(hold->api(), hold->context(), true),
@@ -124,6 +124,11 @@ class GpuDeviceCore {
   std::atomic<ByteCount> far_bytes_down{0};  ///< read from here by streams of other devices
 
  private:
+  static GpuArch with_scratch(GpuArch arch, ByteCount scratch_bytes) {
+    arch.scratch_bytes = scratch_bytes;
+    return arch;
+  }
+
   struct Freed {
     Release how;
     GpuAddress address;

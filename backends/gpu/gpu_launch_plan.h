@@ -12,12 +12,18 @@ namespace stagecoach {
 
 /// What launch planning needs to know of a card. Plain data, read once when it is opened.
 struct GpuArch {
+  /// Set aside at most: what the largest op asks for, logits and their gradients.
+  static constexpr ByteCount kMostScratch = 768 * kMiB;
+
   bool is_amd = false;  ///< the code that runs was compiled for AMD targets
   int major = 0;        ///< compute capability; for AMD the leading digits of the gfx number
   int minor = 0;
   int multiprocessors = 1;
   int warp_size = 32;
   ByteCount shared_bytes = 0;  ///< dynamic shared memory a block may ask for
+  /// What the device sets aside for the scratch memory of ops. Whatever grows with a shape is done
+  /// in rounds that stay within it, so that memory which was planned beside it is enough.
+  ByteCount scratch_bytes = kMostScratch;
 
   /// Whether kernels are those for NVIDIA cards: also behind HIP functions that are implemented
   /// over CUDA. No AMD card before gfx10 has groups of 32 lanes.

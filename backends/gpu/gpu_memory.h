@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "backends/gpu/gpu_launch_plan.h"
 #include "core/bytes.h"
 #include "hal/device_info.h"
 
@@ -26,13 +27,11 @@ inline ByteCount usable_memory_bytes(ByteCount free_bytes, ByteCount total_bytes
 /// Thread rule: any thread.
 class GpuMemoryAccount {
  public:
-  /// Set aside at most: what the largest op asks for, logits and their gradients.
-  static constexpr ByteCount kMostScratch = 768 * kMiB;
   static constexpr ByteCount kScratchShare = 8;
 
   explicit GpuMemoryAccount(ByteCount limit_bytes)
       : limit_bytes_(limit_bytes),
-        set_aside_bytes_(std::min(kMostScratch, limit_bytes / kScratchShare)),
+        set_aside_bytes_(std::min(GpuArch::kMostScratch, limit_bytes / kScratchShare)),
         used_bytes_(set_aside_bytes_),
         peak_bytes_(set_aside_bytes_) {}
 
@@ -67,6 +66,11 @@ class GpuMemoryAccount {
     scratch_bytes_ -= size;
   }
   ByteCount set_aside_bytes() const { return set_aside_bytes_; }
+  /// What of the part set aside nobody has taken.
+  ByteCount unused_scratch_bytes() const {
+    std::lock_guard lock(mutex_);
+    return std::max(set_aside_bytes_ - scratch_bytes_, ByteCount{0});
+  }
   MemoryUsage usage() const {
     std::lock_guard lock(mutex_);
     return MemoryUsage{limit_bytes_, used_bytes_, peak_bytes_};

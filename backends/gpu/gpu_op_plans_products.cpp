@@ -118,11 +118,11 @@ class CrossEntropyPlan {
         vocabulary_(weight_.shape[0]),
         stride_(tiles_of(vocabulary_, 8) * 8),
         element_(dtype_size_bytes(hidden_.dtype)) {
-    constexpr int64_t kTileRows = matmul_shape(true).rows;
-    constexpr ByteCount kBudget = ByteCount{512} << 20;
+    // A library's own scratch lies beside it.
+    constexpr ByteCount kMost = 512 * kMiB;
+    ByteCount budget = std::min(kMost, arch.scratch_bytes / 3 * 2);
     ByteCount row_bytes = stride_ * (ByteCount{sizeof(float)} + element_);
-    int64_t tiles = std::max(kBudget / row_bytes / kTileRows, int64_t{1});
-    chunk_ = std::min(rows_, tiles * kTileRows);
+    chunk_ = std::min(rows_, whole_tiles(budget / row_bytes));
     logits_ = builder.reserve(chunk_ * stride_ * ByteCount{sizeof(float)});
     builder.set_rounds(tiles_of(rows_, chunk_));
   }
@@ -142,6 +142,14 @@ class CrossEntropyPlan {
   }
 
  private:
+  /// Rows of a round, of which so many fit: whole tiles, or less than one where that is too much,
+  /// but not so few that products are nothing but overhead.
+  static int64_t whole_tiles(int64_t rows_that_fit) {
+    constexpr int64_t kTileRows = matmul_shape(true).rows;
+    constexpr int64_t kFewest = 8;
+    int64_t unit = rows_that_fit >= kTileRows ? kTileRows : kFewest;
+    return std::max(rows_that_fit / unit * unit, kFewest);
+  }
   MatmulPart logits_part() const {
     MatmulPart part;
     part.dtype = hidden_.dtype;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 #include <vector>
@@ -8,8 +9,9 @@
 
 namespace stagecoach {
 
-/// Scratch memory of one stream, shared by the ops that run on it one after another. Grows to the
-/// largest need seen, so that after warm-up it never allocates.
+/// Scratch memory of one stream, shared by the ops that run on it one after another. The first
+/// need takes all that the device sets aside for scratch and no other stream has taken: what a
+/// plan left room for. It grows only beyond that, and never after warm-up.
 /// Thread rule: one thread at a time (under the stream's lock).
 template <typename Api>
 class GpuWorkspace {
@@ -32,11 +34,20 @@ class GpuWorkspace {
     if (size <= size_) return Status::ok();
     release_unused();
     GpuAddress larger = 0;
+    ByteCount needed = size;
+    size = std::max(needed, core_.account.unused_scratch_bytes());
     int error = core_.allocate(larger, size, GpuDeviceCore<Api>::Release::kScratch);
+    // Other programs may have taken what was free when the device was opened.
+    if (error == Api::kOutOfMemory && size > needed) {
+      size = needed;
+      error = core_.allocate(larger, size, GpuDeviceCore<Api>::Release::kScratch);
+    }
     if (error != Api::kSuccess) {
       Status status = gpu_status(core_.api(), error, "allocate workspace");
-      return status.with_context(
-          fmt::format("{} bytes of scratch memory for this operation", size));
+      return status.with_context(fmt::format(
+          "{} bytes of scratch memory for this operation, where {} are set aside; use smaller "
+          "micro-batches, or end what else uses the card",
+          needed, core_.account.set_aside_bytes()));
     }
     if (size_ > 0) {
       Result<GpuMarkRef> tail = mark_tail();

@@ -67,7 +67,7 @@ TEST(CpuOptions, RefusalsNameElementOptionAndFix) {
            {"cpu:2x", "N from 1 to 64"},
            {"cpu:all", "N from 1 to 64"},
            {"cpu:1[memori=1M]", "did you mean 'memory'"},
-           {"cpu:1[banana=1]", "the options are memory, flops"},
+           {"cpu:1[banana=1]", "the options are memory, pinned, flops"},
            {"cpu:1[memory=1M,2M]", "takes one"},
            {"cpu:1[memory=lots]", "option 'memory'"},
            {"cpu:1[memory=0]", "must be above 0"},

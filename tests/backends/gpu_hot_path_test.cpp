@@ -67,25 +67,29 @@ TEST_F(GpuHotPath, T4_NothingIsAllocatedAfterWarmUp) {
   EXPECT_TRUE(settles_without_allocating([this] { run_round(false); }));
 }
 
-// The workspace grows to the largest need and then stays.
-TEST_F(GpuHotPath, TheWorkspaceGrowsOnlyWhileNeedsGrow) {
+// The first need takes what the device sets aside; only beyond that it grows, and then stays.
+TEST_F(GpuHotPath, TheWorkspaceIsTakenOnceAndGrowsOnlyBeyondWhatIsSetAside) {
   Shape shape{1024};
   TensorView tensor{memory_->view(), DType::kF32, shape};
-  auto run_op = [&] {
+  auto run_op = [&](ByteCount workspace) {
+    machine_->table().set_workspace_bytes(workspace);
     ASSERT_TRUE(device().ops().gelu_forward(*compute_, {tensor, tensor, "gelu"}).is_ok());
-  };
-  for (ByteCount size : {1000, 2000, 2000, 500}) {
-    machine_->table().set_workspace_bytes(size);
-    run_op();
     ASSERT_TRUE(compute_->synchronize().is_ok());
-  }
-  machine_->table().set_workspace_bytes(3000);
-  run_op();  // lets the outgrown pieces go, whose last use is over
-  ASSERT_TRUE(compute_->synchronize().is_ok());
-  int64_t allocations = driver().calls(FakeGpuFunction::allocate);
-  for (int i = 0; i < 10; ++i) run_op();
-  ASSERT_TRUE(compute_->synchronize().is_ok());
-  EXPECT_EQ(driver().calls(FakeGpuFunction::allocate), allocations);
+  };
+  auto allocations = [&] { return driver().calls(FakeGpuFunction::allocate); };
+  auto used_bytes = [&] { return device().memory_usage().value().used_bytes; };
+  int64_t before = allocations();
+  ByteCount used = used_bytes();
+  // An eighth of the card's 32 MiB is set aside.
+  for (ByteCount size : {1000 * kKiB, 2000 * kKiB, 3000 * kKiB, 500 * kKiB}) run_op(size);
+  EXPECT_EQ(allocations(), before + 1);
+  EXPECT_EQ(used_bytes(), used);
+  run_op(6 * kMiB);
+  EXPECT_EQ(allocations(), before + 2);
+  EXPECT_GT(used_bytes(), used);
+  run_op(7 * kMiB);  // lets the outgrown pieces go, whose last use is over
+  for (int i = 0; i < 10; ++i) run_op(7 * kMiB);
+  EXPECT_EQ(allocations(), before + 3);
 }
 
 TEST_F(GpuHotPath, AWorkspaceThatDoesNotFitIsExhaustion) {

@@ -1,5 +1,6 @@
 #include "tests/fake_gpu/fake_gpu_machine.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backends/cpu/cpu_executable.h"
@@ -72,9 +73,16 @@ OracleKernelTable::OracleKernelTable(FakeGpuDriver& driver) : pool_(TaskPool::cr
   driver.add_kernel(std::move(kernel));
 }
 
-Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch&) {
+Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch& arch) {
   GpuLaunchPlan plan;
   plan.workspace_bytes = workspace_bytes_;
+  if (takes_workspace_of_kernels_) {
+    GpuArch card = arch;
+    constexpr ByteCount kPlenty = 1 << 20;
+    card.shared_bytes = kPlenty;
+    STAGECOACH_ASSIGN_OR_RETURN(GpuLaunchPlan own, plan_op(call, card));
+    plan.workspace_bytes = std::max(plan.workspace_bytes, own.workspace_bytes);
+  }
   plan.launch_count = 1;
   GpuKernelLaunch& launch = plan.launches[0];
   launch.kernel = kOracleKernel;

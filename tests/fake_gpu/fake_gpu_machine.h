@@ -24,6 +24,8 @@ class OracleKernelTable final : public GpuKernelTable {
   GpuCode& edit_code() { return code_; }
   /// Scratch memory that every op asks for from now on.
   void set_workspace_bytes(ByteCount size) { workspace_bytes_ = size; }
+  /// From now on every op asks for the scratch memory of the kernels that real cards run.
+  void take_workspace_of_kernels() { takes_workspace_of_kernels_ = true; }
   /// From now on plans say of products and attention what libraries may compute of them.
   void describe_for_libraries() { describes_for_libraries_ = true; }
 
@@ -46,6 +48,7 @@ class OracleKernelTable final : public GpuKernelTable {
   uint64_t ring_next_ = 0;
   std::atomic<ByteCount> workspace_bytes_{0};
   std::atomic<bool> describes_for_libraries_{false};
+  std::atomic<bool> takes_workspace_of_kernels_{false};
 };
 
 /// A fake machine with the oracle's kernels, the test kernels of the CPU backend, and the backend

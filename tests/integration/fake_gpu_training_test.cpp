@@ -1,6 +1,7 @@
 // Training runs on the template of the GPU backends. The fake driver's kernels are the CPU oracle,
 // so every bit of the weights must be the CPU's.
 #include "backends/cpu/cpu_backend.h"
+#include "testing/decorated_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
 #include "tests/integration/training_fixture.h"
 
@@ -57,11 +58,107 @@ TEST_F(FakeGpuTraining, BoundSchedulesGiveTheSameBits) {
   EXPECT_EQ(machine_.driver().leaks(), "");
 }
 
+/// A system that lets nothing be pinned.
+class NothingIsPinned final : public Interceptor {
+ public:
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    if (call.verb == verbs::kAllocatePinned) verdict.kind = Verdict::Kind::kExhaust;
+    return verdict;
+  }
+  void after(const VerbCall&, const Status&) override {}
+};
+
+// Field report 59, on cards, streamed and bound.
+TEST_F(FakeGpuTraining, PageableHostMemoryGivesTheSameBits) {
+  const std::string expected = weights_of(run_on("cpu:1"));
+  BackendRegistry unpinned;
+  unpinned.add(std::make_unique<DecoratedBackend>(machine_.make_backend(),
+                                                  std::make_shared<NothingIsPinned>()));
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    TinyRun run = run_on("fake_gpu:all");
+    run.options.schedule = schedule;
+    Result<TinyResult> result = train_tiny(run, unpinned);
+    ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+    EXPECT_EQ(result->weights_sha256, expected) << schedule;
+    EXPECT_EQ(result->report.pinning.pinned, 0);
+    EXPECT_GT(result->report.pinning.slow, 0);
+  }
+  EXPECT_EQ(machine_.driver().leaks(), "");
+}
+
 TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
   machine_.driver().fail_next_kernel(FakeGpuError::kLaunchFailed);
   Result<TinyResult> result = train_tiny(run_on("fake_gpu:all"), registry_);
   EXPECT_EQ(result.status().code(), StatusCode::kDeviceLost) << result.status().to_string();
   EXPECT_EQ(result.status().site().device.rfind("fake_gpu:", 0), 0u);
+}
+
+/// Trains on capped cards whose ops take the scratch memory of real kernels, and evaluates shorter
+/// batches between.
+class FakeGpuMemory : public FakeGpuTraining {
+ protected:
+  FakeGpuMemory() { machine_.table().take_workspace_of_kernels(); }
+
+  /// Logits of a whole micro-batch take 6 MB, an eighth of such a card 1 MiB.
+  static Gpt2Config wide_vocabulary() {
+    Gpt2Config config = tiny_gpt2();
+    config.vocab_size = 16'000;
+    return config;
+  }
+  Status step(Trainer& trainer, const Gpt2Config& model, const TrainerOptions& options) {
+    Shape shape{options.batch, options.sequence};
+    std::vector<int32_t> tokens(options.batch * options.sequence, 1);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i) % 1000;
+    EXPECT_LT(1000, model.vocab_size);
+    HostTensor batch = HostTensor::of(tokens, shape);
+    STAGECOACH_RETURN_IF_FAILED(trainer.forward_backward(batch, batch));
+    STAGECOACH_RETURN_IF_FAILED(trainer.step(1e-3));
+    int64_t sequences = 1 + trainer.iteration() % options.batch;
+    tokens.resize(sequences * options.sequence);
+    HostTensor fewer = HostTensor::of(tokens, Shape{sequences, options.sequence});
+    return trainer.evaluate(fewer, fewer).status();
+  }
+};
+
+// Field report 61: what is planned is what is taken, and nothing is allocated on a device after
+// warm-up, whatever comes then.
+TEST_F(FakeGpuMemory, PlansHoldAndNothingIsAllocatedAfterWarmUp) {
+  for (const char* memory : {"9M", "12M"}) {
+    SCOPED_TRACE(memory);
+    auto devices = registry_.open_devices(std::string("fake_gpu:all[memory=") + memory + "]");
+    ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+    TrainerOptions options;
+    options.batch = 8;
+    options.sequence = 16;
+    options.micro_batches = 2;
+    Gpt2Config model = wide_vocabulary();
+    auto trainer = Trainer::create(make_gpt2(model, Gpt2Head::kLoss, DType::kBF16).value(),
+                                   {(*devices)[0].get(), (*devices)[1].get()}, options);
+    ASSERT_TRUE(trainer.is_ok()) << trainer.status().to_string();
+    (*trainer)->initialize_parameters();
+    int quiet_steps = 0;
+    bool warms_up = true;
+    for (int i = 0; i < 40 && quiet_steps < 10; ++i) {
+      int64_t allocations = machine_.driver().calls(FakeGpuFunction::allocate);
+      Status status = step(**trainer, model, options);
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+      bool adopted = !(*trainer)->take_notes().empty();  // a plan, at the end of the step
+      if (!warms_up && !adopted) {
+        EXPECT_EQ(machine_.driver().calls(FakeGpuFunction::allocate), allocations) << i;
+        ++quiet_steps;
+      }
+      warms_up = adopted;
+    }
+    EXPECT_EQ(quiet_steps, 10);
+    TrainerReport report = (*trainer)->report();
+    for (size_t device = 0; device < 2; ++device) {
+      EXPECT_LE(report.device_peak_bytes[device], report.device_planned_bytes[device]);
+      // The plan is not kept by being far too large.
+      EXPECT_GE(report.device_peak_bytes[device], report.device_planned_bytes[device] * 9 / 10);
+    }
+  }
+  EXPECT_EQ(machine_.driver().leaks(), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 #include <unistd.h>
 
+#include "backends/sim/sim_backend.h"
 #include "scheduler/network_state.h"
 #include "tests/integration/training_fixture.h"
 
@@ -121,6 +122,34 @@ int64_t resident_bytes() {
 }
 
 // GPT-2's 124 million parameters, really allocated: the process grows by the table's bytes.
+// The table of docs/architecture.md, "Memory", by what is allocated for the 124 million parameters
+// of GPT-2, on a simulated device, whose host memory is address space alone.
+TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
+  SimMachineProfile profile;
+  profile.cards = {find_sim_card("h200").value()};
+  auto devices = open_sim_devices(std::make_shared<SimMachine>(profile));
+  struct Row {
+    DType dtype;
+    double one_round, two_rounds;
+  };
+  for (const Row& row :
+       {Row{DType::kBF16, 14, 16}, Row{DType::kF16, 16, 18}, Row{DType::kF32, 16, 16}}) {
+    Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, row.dtype).value();
+    auto parameters = static_cast<double>(network.parameter_count());
+    EXPECT_EQ(network.parameter_count(), 124'439'808);  // the tied embedding once
+    for (int rounds : {1, 2}) {
+      SCOPED_TRACE(std::string(dtype_name(row.dtype)) + ", rounds " + std::to_string(rounds));
+      auto state = HostState::create(*devices[0], state_layouts(network),
+                                     state_options(network, rounds, Residence::kStreamed, UpdateMode::kOverlap))
+                       .value();
+      double expected = rounds == 1 ? row.one_round : row.two_rounds;
+      auto bytes = static_cast<double>(state->bytes().state());
+      EXPECT_NEAR(bytes / parameters, expected, 0.01 * expected);
+      EXPECT_EQ(state->pinning().asked, state->bytes().total());
+    }
+  }
+}
+
 TEST(SlowHostState, GrowsTheProcessByFourteenBytesAParameter) {
   Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, DType::kBF16).value();
   auto parameters = static_cast<double>(network.parameter_count());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
+#include "memory/host_guard.h"
 #include "memory/host_limits.h"
 #include "tests/core/temporary_folder.h"
 
@@ -26,18 +27,48 @@ HostNeed need_of(ByteCount trained) {
 TEST(Budget, WhatFitsToTheByteIsTaken) {
   HostNeed need = need_of(1000);
   EXPECT_EQ(need.total(), 1132);
-  EXPECT_TRUE(check_host_need(need, {1132, "MemAvailable", {}}).is_ok());
-  EXPECT_FALSE(check_host_need(need, {1131, "MemAvailable", {}}).is_ok());
+  ByteCount least = 1132 + kHostReserve;
+  EXPECT_TRUE(check_host_need(need, {least, "MemAvailable", {}}).is_ok());
+  EXPECT_FALSE(check_host_need(need, {least - 1, "MemAvailable", {}}).is_ok());
 }
 
 TEST(Budget, RefusalsNameTheNumbersTheLimitAndWhatToChange) {
   HostNeed need = need_of(20 * kGiB);
-  Status status = check_host_need(need, {18 * kGiB, "the control group /sys/fs/cgroup/job", {}});
+  HostLimits limits{18 * kGiB, "the control group /sys/fs/cgroup/job", {}};
+  Status status = check_host_need(need, limits);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("20.00 GiB training state"));
   EXPECT_THAT(status.message(), HasSubstr("19327352832 bytes"));
   EXPECT_THAT(status.message(), HasSubstr("the control group /sys/fs/cgroup/job"));
   EXPECT_THAT(status.message(), HasSubstr("train.microbatches"));
+  EXPECT_THAT(check_host_need(need, limits, "Pray").message(), HasSubstr("Pray, or free 2.25 GiB"));
+}
+
+TEST(Budget, NothingIsNegativeWhereNothingIsFree) {
+  Status status = check_host_need({}, {0, "the control group /job", {}});
+  EXPECT_THAT(status.message(), HasSubstr("0 B (0 bytes) are free"));
+  EXPECT_THAT(status.message(), HasSubstr("or free 256.00 MiB"));
+}
+
+// Field report 57: the guard looks while a run goes on.
+TEST(HostGuardTest, StopsBelowTheFloorAndLooksNoMoreOftenThanItShould) {
+  int looked = 0;
+  ByteCount free = kHostFloor;
+  auto read = [&]() -> Result<HostLimits> {
+    ++looked;
+    return HostLimits{free, "MemAvailable", {}};
+  };
+  HostGuard guard(read, 0);
+  EXPECT_TRUE(guard.check().is_ok());
+  free = kHostFloor - 1;
+  Status status = guard.check();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("left by MemAvailable"));
+  EXPECT_EQ(looked, 2);
+  HostGuard seldom(read, int64_t{1} << 60);
+  EXPECT_FALSE(seldom.check().is_ok());
+  EXPECT_TRUE(seldom.check().is_ok());
+  EXPECT_EQ(looked, 3);
 }
 
 struct HostLimitsTest : ::testing::Test {
@@ -84,6 +115,21 @@ TEST_F(HostLimitsTest, Version1IsReadToo) {
   write("memory/job/memory.usage_in_bytes", "1000000\n");
   write("memory/job/memory.stat", "total_inactive_file 400000\n");
   EXPECT_EQ(limits().free_bytes, 2400000);
+}
+
+// Field report 58: of nested groups the one that leaves the least counts, not the inner one.
+TEST_F(HostLimitsTest, TheLeastOfTheAncestryCounts) {
+  auto group = [this](const std::string& name, const char* limit, const char* usage) {
+    write(name + "/memory.max", limit);
+    write(name + "/memory.current", usage);
+  };
+  group("job", "6000000\n", "5000000\n");
+  group("job/part", "3000000\n", "1000000\n");
+  EXPECT_EQ(limits().free_bytes, 1000000);
+  EXPECT_THAT(limits().free_source, ::testing::EndsWith("/sys/fs/cgroup/job"));
+  group("job/part", "1500000\n", "1000000\n");
+  EXPECT_EQ(limits().free_bytes, 500000);
+  EXPECT_THAT(limits().free_source, ::testing::EndsWith("/sys/fs/cgroup/job/part"));
 }
 
 TEST_F(HostLimitsTest, UlimitsCount) {

@@ -1,9 +1,13 @@
 #include "memory/host_state.h"
 
+#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <sstream>
+#include <unistd.h>
 
 #include "backends/register_backends.h"
+#include "core/file.h"
 #include "core/random.h"
 #include "memory/activation_store.h"
 #include "memory/split_master.h"
@@ -67,6 +71,42 @@ TEST(HostStateBytes, AreThoseOfTheTableForAHundredMillionParameters) {
     HostStateBytes frozen = host_state_bytes(hundred_million(true), {row.dtype, 1, 1});
     EXPECT_NEAR(static_cast<double>(frozen.frozen) / parameters, row.frozen, 1e-3);
     EXPECT_EQ(frozen.trained + frozen.landing, 0);
+  }
+}
+
+/// Bytes of this process that are in memory.
+ByteCount resident_bytes() {
+  std::string text = read_file("/proc/self/statm").value();
+  std::istringstream words(text);
+  ByteCount size = 0, resident = 0;
+  words >> size >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Field report 60: what is planned is what is asked for and what is taken, also where a part of it
+// is pageable; nothing is rounded up to powers of two.
+TEST_F(HostStateTest, PlannedAskedAndResidentAreTheSame) {
+  std::vector<BlockLayout> blocks;
+  for (int layer = 0; layer < 7; ++layer) blocks.push_back({"layer", 2'200'001 + layer, 1});
+  for (const char* text : {"cpu:1", "cpu:1[pinned=50M]"}) {
+    for (const HostStateOptions& options :
+         {HostStateOptions{DType::kBF16, 1, 1}, HostStateOptions{DType::kF32, 2, 2}}) {
+      SCOPED_TRACE(text);
+      auto opened = registry.open_devices(text).value();
+      ByteCount planned = host_state_bytes(blocks, options).total(), before = resident_bytes();
+      ASSERT_GT(planned, 200'000'000);
+      auto state = HostState::create(*opened[0], blocks, options).value();
+      // Landing places are written to by devices.
+      for (int block = 0; block < 7; ++block) {
+        for (int round = 0; round < state->slots_per_site(); ++round) {
+          BufferView slot = state->gradient_slot(block, 0, round);
+          std::memset(slot.host_data(), 1, static_cast<size_t>(slot.size));
+        }
+      }
+      EXPECT_EQ(state->pinning().asked, planned);
+      EXPECT_NEAR(static_cast<double>(resident_bytes() - before), static_cast<double>(planned),
+                  0.02 * static_cast<double>(planned));
+    }
   }
 }
 

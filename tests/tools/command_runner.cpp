@@ -95,6 +95,16 @@ void RunningCommand::send(int signal) const {
   ::kill(process_, signal);
 }
 
+void RunningCommand::limit_address_space(int64_t more) const {
+  Result<std::string> status = read_file(fmt::format("/proc/{}/status", process_));
+  ASSERT_TRUE(status.is_ok());
+  size_t at = status->find("VmSize:");
+  ASSERT_NE(at, std::string::npos);
+  auto taken = static_cast<rlim_t>(std::stoll(status->substr(at + 7))) * 1024;
+  rlimit limit{taken + static_cast<rlim_t>(more), RLIM_INFINITY};
+  ASSERT_EQ(::prlimit(process_, RLIMIT_AS, &limit, nullptr), 0) << std::strerror(errno);
+}
+
 bool RunningCommand::poll_end() {
   if (wait_status_.has_value()) return true;
   int status = 0;

@@ -35,6 +35,8 @@ class RunningCommand {
   ~RunningCommand();
 
   void send(int signal) const;
+  /// From now on it may take `more` bytes of address space beyond what it has.
+  void limit_address_space(int64_t more) const;
   /// What it has printed on stdout so far.
   std::string output_so_far() const;
   /// Polls until stdout holds `text`; false when the command ended or `limit` passed before.

@@ -340,6 +340,49 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
   EXPECT_EQ(sha(), sha("whole"));
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Field report 57: what takes the host's memory meanwhile ends the run with a message and a
+// checkpoint, not with a signal. (Sanitizers take more address space than any limit leaves.)
+TEST_F(TrainRun, StopsBeforeTheHostHasNoMemoryLeft) {
+  // A new plan would start threads, which need address space at once.
+  std::vector<std::string> settings = {"train.iterations=1000000", "output.save_every=0",
+                                       "schedule.dispatch=static"};
+  RunningCommand command(folder_.train_arguments(settings, {"--json"}), folder_.path());
+  ASSERT_TRUE(command.wait_for_output("\"iteration\":5,"));
+  command.limit_address_space(32 * kMiB);
+  CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 4) << result.errors;
+  EXPECT_EQ(result.signal, 0);
+  EXPECT_THAT(result.errors, HasSubstr("of host memory are left by ulimit -v"));
+  EXPECT_THAT(result.errors, HasSubstr("continue from 'out'"));
+  ASSERT_TRUE(folder_.exists("out/checkpoint/trainer_state.json"));
+  int64_t done = folder_.json("out/checkpoint/trainer_state.json").find("iteration")->as_integer();
+  EXPECT_GE(done, 5);
+  CommandResult rest = folder_.train({"train.iterations=" + std::to_string(done + 2)});
+  EXPECT_EQ(rest.exit_code, 0) << rest.errors;
+  EXPECT_THAT(rest.errors, HasSubstr("at iteration " + std::to_string(done)));
+}
+#endif
+
+// Field report 59: a quarter of the host memory can be pinned.
+TEST_F(TrainRun, CompletesWithAQuarterPinnedAndSaysSo) {
+  CommandResult whole = folder_.train({"output.dir=whole"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.errors;
+  EXPECT_THAT(whole.errors, Not(HasSubstr("pinned host memory")));
+  Json all = folder_.json("whole/summary.json");
+  auto asked = static_cast<int64_t>(number(all, "host_pinned_bytes"));
+  EXPECT_EQ(number(all, "host_unpinned_bytes"), 0);
+  CommandResult quarter =
+      folder_.train({"devices.use=cpu:2[pinned=" + std::to_string(asked / 4) + "]"});
+  ASSERT_EQ(quarter.exit_code, 0) << quarter.errors;
+  EXPECT_THAT(quarter.errors, HasSubstr("pinned host memory: "));
+  EXPECT_THAT(quarter.errors, HasSubstr("of what travels is pageable, which copies more slowly"));
+  Json summary = folder_.json("out/summary.json");
+  EXPECT_LE(number(summary, "host_pinned_bytes"), static_cast<double>(asked) / 4);
+  EXPECT_GE(number(summary, "host_pinned_bytes"), static_cast<double>(asked) / 5);
+  EXPECT_EQ(summary.find("weights_sha256")->as_string(), all.find("weights_sha256")->as_string());
+}
+
 TEST_F(TrainRun, AnInterruptLosesNoValidation) {
   std::vector<std::string> settings = {"train.iterations=60", "train.eval_every=1",
                                        "output.save_every=0"};

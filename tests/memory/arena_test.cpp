@@ -1,0 +1,102 @@
+#include "memory/arena.h"
+
+#include <cstring>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backends/register_backends.h"
+#include "memory/budget.h"
+#include "memory/host_state.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct ArenaTest : ::testing::Test {
+  Device& open(const std::string& text) {
+    devices = registry.open_devices(text).value();
+    return *devices[0];
+  }
+  BackendRegistry registry = built_in_backends();
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+TEST_F(ArenaTest, AllIsPinnedWhereTheSystemAllowsIt) {
+  Arena arena = Arena::create_pinned(open("cpu:1"), 10'000, "test").value();
+  BufferView travels = arena.take(4000), stays = arena.take(4000, PieceUse::kStays);
+  EXPECT_EQ(travels.buffer->kind(), MemoryKind::kHostPinned);
+  EXPECT_EQ(stays.buffer, travels.buffer);
+  EXPECT_EQ(arena.pinning().asked, 10'000);
+  EXPECT_EQ(arena.pinning().pinned, 10'000);
+  EXPECT_EQ(arena.pinning().slow, 0);
+  EXPECT_EQ(describe_pinning(arena.pinning(), {}), "");
+}
+
+// Field report 59: what travels gets what can be pinned; the rest is pageable, and is said.
+TEST_F(ArenaTest, WhatCannotBePinnedIsPageable) {
+  constexpr ByteCount kPiece = 64 * kKiB;
+  Device& device = open("cpu:1[pinned=512K]");
+  Arena arena = Arena::create_pinned(device, 16 * kPiece, "test").value();
+  EXPECT_EQ(arena.pinning().asked, kMiB);
+  EXPECT_EQ(arena.pinning().pinned, 512 * kKiB);
+  // Half of the memory never travels, so nothing is lost.
+  for (int piece = 0; piece < 8; ++piece) {
+    EXPECT_EQ(arena.take(kPiece, PieceUse::kStays).buffer->kind(), MemoryKind::kHostPageable);
+    EXPECT_EQ(arena.take(kPiece).buffer->kind(), MemoryKind::kHostPinned);
+  }
+  EXPECT_EQ(arena.pinning().slow, 0);
+  arena.reset();
+  for (int piece = 0; piece < 16; ++piece) {
+    BufferView view = arena.take(kPiece);
+    EXPECT_EQ(view.buffer->kind(), piece < 8 ? MemoryKind::kHostPinned : MemoryKind::kHostPageable);
+    std::memset(view.host_data(), piece, kPiece);
+  }
+  EXPECT_EQ(arena.pinning().slow, 512 * kKiB);
+
+  HostLimits limits;
+  std::string text = describe_pinning(arena.pinning(), limits);
+  EXPECT_THAT(text, HasSubstr("pinned host memory: 512.00 KiB of 1.00 MiB could be had"));
+  EXPECT_THAT(text, Not(HasSubstr("ulimit")));
+  limits.lockable_bytes = 64 * kKiB;
+  EXPECT_THAT(describe_pinning(arena.pinning(), limits),
+              HasSubstr("raise ulimit -l, which is 64.00 KiB"));
+}
+
+TEST_F(ArenaTest, NothingPinnedAtAllWorksToo) {
+  Arena arena = Arena::create_pinned(open("cpu:1[pinned=1]"), 3 * kMiB, "test").value();
+  EXPECT_EQ(arena.pinning().pinned, 0);
+  BufferView view = arena.take(3 * kMiB);
+  EXPECT_EQ(view.buffer->kind(), MemoryKind::kHostPageable);
+  EXPECT_EQ(view.host_data()[3 * kMiB - 1], std::byte{0});
+}
+
+// The error of a host without the memory names it, not the device's.
+TEST_F(ArenaTest, AHostWithoutTheMemoryIsAnError) {
+  Result<Arena> arena = Arena::create_pinned(open("cpu:1[pinned=1K]"), ByteCount{1} << 50, "much");
+  ASSERT_EQ(arena.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(arena.status().message(), HasSubstr("host memory for 'much'"));
+  EXPECT_THAT(arena.status().message(), HasSubstr("1125899906842624 bytes"));
+}
+
+// Of a state that a quarter of can be pinned, nearly all that travels is: 4 of 14 bytes in bf16.
+TEST_F(ArenaTest, HostStatesPinWhatTravels) {
+  std::vector<BlockLayout> blocks;
+  for (int block = 0; block < 20; ++block) blocks.push_back({"block", 10'000, 1});
+  Device& device = open("cpu:1[pinned=700K]");
+  auto state = HostState::create(device, blocks, {DType::kBF16, 1, 1}).value();
+  Pinning pinning = state->pinning();
+  EXPECT_EQ(pinning.asked, state->bytes().total());
+  EXPECT_LE(pinning.pinned, pinning.asked / 4);
+  ByteCount travels = 20 * 2 * Arena::padded(20'000);
+  EXPECT_EQ(pinning.slow, travels - pinning.pinned / Arena::padded(20'000) * Arena::padded(20'000));
+  EXPECT_LT(pinning.slow, travels / 5);
+  std::vector<float> values(10'000, 1.5f), read(10'000);
+  ASSERT_TRUE(state->write_parameters(19, 0, values).is_ok());
+  state->read_parameters(19, 0, read);
+  EXPECT_EQ(read, values);
+}
+
+}  // namespace
+}  // namespace stagecoach
