@@ -21,15 +21,16 @@ struct BlockPieces {
   ByteCount copy = 0;       ///< what devices read
   ByteCount master = 0;     ///< fp32, where devices do not read that
   ByteCount remainder = 0;  ///< of a split master
-  ByteCount moment = 0;     ///< each of two
-  ByteCount sum = 0;        ///< of several rounds
-  ByteCount slot = 0;       ///< where a gradient lands
-  int state_slots = 0;      ///< beside the others
-  int landing_slots = 0;    ///< apart
+  ByteCount moment = 0;     ///< each
+  int moments = 0;
+  ByteCount sum = 0;      ///< of several rounds
+  ByteCount slot = 0;     ///< where a gradient lands
+  int state_slots = 0;    ///< beside the others
+  int landing_slots = 0;  ///< apart
 
   ByteCount state() const {
     return Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
-           2 * Arena::padded(moment) + Arena::padded(sum) + state_slots * Arena::padded(slot);
+           moments * Arena::padded(moment) + Arena::padded(sum) + state_slots * Arena::padded(slot);
   }
 };
 
@@ -43,6 +44,7 @@ BlockPieces pieces_of(const BlockLayout& layout, const HostStateOptions& options
   if (options.compute_dtype == DType::kBF16) pieces.remainder = count * ByteCount{sizeof(int16_t)};
   STAGECOACH_CHECK(layout.site_count >= 1);
   pieces.moment = count * kFloat;
+  pieces.moments = options.moments.count;
   pieces.slot = pieces.copy;
   if (options.rounds > 1) pieces.sum = count * kFloat;
   pieces.state_slots = options.rounds > 1 ? 0 : 1;
@@ -143,8 +145,8 @@ void HostState::carve(BlockLayout layout) {
   block.master = take(pieces.master);
   if (options_.compute_dtype == DType::kF32) block.master = block.compute_copy;
   block.remainder = take(pieces.remainder);
-  block.first_moment = take(pieces.moment);
-  block.second_moment = take(pieces.moment);
+  if (pieces.moments > 0) block.first_moment = take(pieces.moment);
+  if (pieces.moments > 1) block.second_moment = take(pieces.moment);
   block.sum = take(pieces.sum);
   for (int slot = 0; slot < pieces.state_slots; ++slot) block.slots.push_back(take(pieces.slot));
   for (int slot = 0; slot < pieces.landing_slots; ++slot) {
@@ -204,8 +206,10 @@ Status HostState::write_parameters(int index, int64_t offset, std::span<const fl
 }
 
 const BufferView& HostState::moment_view(Moment moment, int block) const {
-  STAGECOACH_CHECK(!is_frozen(block));
-  return moment == Moment::kFirst ? blocks_[block].first_moment : blocks_[block].second_moment;
+  const Block& of = blocks_[block];
+  const BufferView& view = moment == Moment::kFirst ? of.first_moment : of.second_moment;
+  STAGECOACH_CHECK(!view.is_none());
+  return view;
 }
 
 void HostState::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {

@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/task_pool.h"
 #include "memory/arena.h"
+#include "memory/moments.h"
 
 namespace stagecoach {
 
@@ -28,6 +29,7 @@ struct HostStateOptions {
   int rounds = 1;                     ///< whose gradients one update adds up
   int slots_per_site =
       1;  ///< rounds whose gradients may wait to be added at once; 1 with one round
+  MomentOptions moments = {};  ///< of trained blocks
 };
 
 /// Bytes of a host state, alignment included.
@@ -52,17 +54,18 @@ struct BlockMemory {
   BFloat16* high = nullptr;        ///< bf16 training: the master's halves (split_master.h)
   int16_t* remainder = nullptr;    ///< likewise
   Float16* rounded = nullptr;      ///< fp16 training: what devices read, kept beside the master
-  float* first_moment = nullptr;   ///< fp32
-  float* second_moment = nullptr;  ///< fp32
+  float* first_moment = nullptr;   ///< fp32; null where none is kept
+  float* second_moment = nullptr;  ///< likewise
   DType gradient_dtype = DType::kF32;
   /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
   std::vector<const void*> gradients;
 };
 
-/// Which of AdamW's two means: of gradients, or of their squares.
+/// Which of the moments that an optimizer keeps: the mean of gradients, or of their squares.
 enum class Moment : uint8_t { kFirst, kSecond };
 
-/// All training state, in host memory, a block's arrays side by side:
+/// All training state, in host memory, a block's arrays side by side. With two moments, of which
+/// optimizers may keep fewer:
 ///
 ///   bf16   high halves, which devices read, remainders, moments, gradient: 2 + 2 + 8 + 2 bytes
 ///   fp32   master, which devices read, moments, gradient:                      4 + 8 + 4 bytes
@@ -87,7 +90,7 @@ class HostState {
   /// Sets them and what devices read of them. Invalid argument when one is not finite; nothing is
   /// written then.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// Moments of a trained block, likewise.
+  /// Moments of a trained block that keeps them, likewise.
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
   void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
 

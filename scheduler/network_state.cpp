@@ -12,12 +12,18 @@ std::vector<BlockLayout> state_layouts(const Network& network) {
   return layouts;
 }
 
-HostStateOptions state_options(const Network& network, int rounds, Residence residence) {
+HostStateOptions state_options(const Network& network, int rounds, Residence residence,
+                               const MomentOptions& moments) {
   // Streamed rounds follow each other. Bound devices may be any number of rounds apart, so none of
   // their gradients may wait for an earlier round's.
   constexpr int kStreamedRounds = 2;
   int slots = residence == Residence::kBound ? rounds : std::min(rounds, kStreamedRounds);
-  return {network.dtype, rounds, slots};
+  HostStateOptions options;
+  options.compute_dtype = network.dtype;
+  options.rounds = rounds;
+  options.slots_per_site = slots;
+  options.moments = moments;
+  return options;
 }
 
 }  // namespace stagecoach

@@ -12,6 +12,7 @@ namespace stagecoach {
 std::vector<BlockLayout> state_layouts(const Network& network);
 
 /// What a step of `rounds` (>= 1) on `network` keeps for all of them.
-HostStateOptions state_options(const Network& network, int rounds, Residence residence);
+HostStateOptions state_options(const Network& network, int rounds, Residence residence,
+                               const MomentOptions& moments = {});
 
 }  // namespace stagecoach

@@ -10,6 +10,7 @@
 #include "scheduler/network_profile.h"
 #include "scheduler/network_state.h"
 #include "scheduler/stage_memory.h"
+#include "scheduler/update_cost.h"
 
 namespace stagecoach {
 
@@ -33,8 +34,9 @@ ByteCount boundary_bytes(const Network& network, const std::vector<bool>& starts
 StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
                     const RatedDevices& rated) {
   StepSetup setup;
-  setup.layers =
-      profile_network(network, request.shape, {rated.flop_per_s, rated.host_bytes_per_s});
+  ProfileRates rates{rated.flop_per_s, rated.host_bytes_per_s,
+                     update_bytes_per_parameter(network.dtype, request.rounds, {})};
+  setup.layers = profile_network(network, request.shape, rates);
   use_rated_devices(rated, setup);
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;

@@ -148,6 +148,11 @@ std::vector<int64_t> dimensions(const Shape& shape) {
 
 constexpr Moment kMoments[] = {Moment::kFirst, Moment::kSecond};
 
+/// Those of them that are kept.
+std::span<const Moment> kept_moments(const MomentOptions& moments) {
+  return std::span(kMoments).first(static_cast<size_t>(moments.count));
+}
+
 std::string moment_name(const ParameterInfo& parameter, Moment moment) {
   return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
 }
@@ -155,11 +160,12 @@ std::string moment_name(const ParameterInfo& parameter, Moment moment) {
 /// Calls `visit(block, parameter, moment)`, which returns a Status, for what has moments, in block
 /// order; ends with the first failure.
 template <typename Visit>
-Status for_each_moment(const Network& network, Visit visit) {
+Status for_each_moment(const Trainer& trainer, Visit visit) {
+  const Network& network = trainer.network();
   for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
     if (network.blocks[block].is_frozen) continue;
     for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      for (Moment moment : kMoments) {
+      for (Moment moment : kept_moments(trainer.moments())) {
         STAGECOACH_RETURN_IF_ERROR(visit(block, parameter, moment));
       }
     }
@@ -167,7 +173,7 @@ Status for_each_moment(const Network& network, Visit visit) {
   return Status::ok();
 }
 
-/// sha256 of both moments of every parameter, in block order.
+/// sha256 of all moments of every parameter, in block order.
 Result<std::string> moments_sha256(const Trainer& trainer) {
   Sha256 digest;
   auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
@@ -178,7 +184,7 @@ Result<std::string> moments_sha256(const Trainer& trainer) {
           return Status::ok();
         });
   };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return digest.hex();
 }
 
@@ -195,7 +201,7 @@ Status save_moments(const std::string& folder, const Trainer& trainer) {
     tensors.push_back(std::move(tensor));
     return Status::ok();
   };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
 }
 
@@ -225,7 +231,7 @@ Status load_moments(const std::string& folder, Trainer& trainer) {
           return Status::ok();
         });
   };
-  return for_each_moment(trainer.network(), load);
+  return for_each_moment(trainer, load);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
@@ -305,14 +311,14 @@ Status describe_save_failure(const Status& status, const std::string& run_folder
 
 }  // namespace
 
-ByteCount checkpoint_bytes(const Network& network) {
+ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments) {
   ByteCount tensors = 0;
   for (const ParameterBlock& block : network.blocks) {
     tensors += static_cast<ByteCount>(block.parameters.size());
   }
-  constexpr ByteCount kBytesPerParameter = 3 * sizeof(float);  // weight and two moments
-  return network.parameter_count() * kBytesPerParameter + 3 * tensors * kHeaderBytesPerTensor +
-         kSmallFilesBytes;
+  ByteCount numbers = 1 + moments.count;  // a weight and its moments
+  return network.parameter_count() * numbers * ByteCount{sizeof(float)} +
+         numbers * tensors * kHeaderBytesPerTensor + kSmallFilesBytes;
 }
 
 Status check_free_space(const std::string& folder, ByteCount needed) {
@@ -348,7 +354,7 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
     remove_folder(run_folder, record.iteration, folder);
   }
   fs::remove_all(unfinished, ignored);
-  ByteCount needed = checkpoint_bytes(trainer.network());
+  ByteCount needed = checkpoint_bytes(trainer.network(), trainer.moments());
   auto write = [&]() -> Status {
     STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, needed));
     STAGECOACH_RETURN_IF_ERROR(write_files(unfinished, record, trainer));
@@ -429,10 +435,15 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
 
 namespace {
 
+/// A key that the writing version did not have means what is its default now.
 std::string value_at(const Json& config, std::string_view section, std::string_view key) {
-  const Json* table = config.find(section);
-  const Json* value = table == nullptr ? nullptr : table->find(key);
-  return value == nullptr ? "absent" : value->dump();
+  static const Json kDefaults = train_config_to_json(TrainConfig{});
+  for (const Json* from : {&config, &kDefaults}) {
+    const Json* table = from->find(section);
+    const Json* value = table == nullptr ? nullptr : table->find(key);
+    if (value != nullptr) return value->dump();
+  }
+  return "absent";
 }
 
 Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const std::string& there,

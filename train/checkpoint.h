@@ -16,8 +16,8 @@ namespace stagecoach {
 /// What a checkpoint says of the run that wrote it: trainer_state.json.
 ///
 /// A checkpoint is a folder RUN/checkpoint-<iteration>: config.json and model.safetensors (fp32,
-/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments)
-/// and trainer_state.json. RUN/checkpoint is a link to the newest.
+/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments
+/// that the optimizer keeps) and trainer_state.json. RUN/checkpoint is a link to the newest.
 struct CheckpointRecord {
   int64_t iteration = 0;  ///< updates done
   Json config;            ///< the training configuration
@@ -36,7 +36,7 @@ struct FoundCheckpoint {
 };
 
 /// Bytes a checkpoint of this network takes, rounded up generously.
-ByteCount checkpoint_bytes(const Network& network);
+ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments);
 
 /// Ok when the file system of `folder` (which need not exist yet) has room for `needed` bytes; else
 /// an io failure that names both and what to do.

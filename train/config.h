@@ -47,6 +47,7 @@ struct RunConfig {
 struct OptimizerConfig {
   std::string kind = "adamw";
   double lr = 3e-4;
+  double momentum = 0.9;  ///< of sgd
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;

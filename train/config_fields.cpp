@@ -373,9 +373,12 @@ void add_run(std::vector<ConfigField>& fields) {
 }
 
 void add_optimizer(std::vector<ConfigField>& fields) {
-  fields.push_back(choice_field("optimizer.kind", AT(optimizer.kind), {{"adamw"}, {}, {}}));
+  const std::vector<std::string_view>& kinds = optimizer_kinds();
+  fields.push_back(
+      choice_field("optimizer.kind", AT(optimizer.kind), {{kinds.begin(), kinds.end()}, {}, {}}));
   fields.push_back(number_field("optimizer.lr", AT(optimizer.lr), {0, 1e3, true}));
   fields.push_back(betas_field());
+  fields.push_back(number_field("optimizer.momentum", AT(optimizer.momentum), {0, 1, false, true}));
   fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {kLeastEpsilon, 1}));
   fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));
   fields.push_back(

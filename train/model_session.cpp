@@ -39,6 +39,8 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   options.rounds = config.train.rounds;
   options.max_stage_layers = config.schedule.max_stage_layers;
   options.seed = config.train.seed;
+  options.optimizer = config.optimizer.kind;
+  options.momentum = config.optimizer.momentum;
   options.beta1 = config.optimizer.beta1;
   options.beta2 = config.optimizer.beta2;
   options.epsilon = config.optimizer.eps;

@@ -36,8 +36,8 @@ UpdatePiece piece_of(const BlockMemory& memory, std::span<const void* const> sou
     piece.published = memory.rounded + offset;
     piece.published_dtype = DType::kF16;
   }
-  piece.first_moment.values = memory.first_moment + offset;
-  piece.second_moment.values = memory.second_moment + offset;
+  if (memory.first_moment != nullptr) piece.first_moment.values = memory.first_moment + offset;
+  if (memory.second_moment != nullptr) piece.second_moment.values = memory.second_moment + offset;
   return piece;
 }
 

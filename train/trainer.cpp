@@ -44,6 +44,8 @@ struct Trainer::Impl {
       : network(std::move(made)),
         devices(std::move(used)),
         options(std::move(chosen)),
+        rule(update_rule(options)),
+        moments{moment_count(rule)},
         pool(TaskPool::create(threads)),
         worker("host", *pool) {}
 
@@ -52,6 +54,7 @@ struct Trainer::Impl {
   Result<PlannedRun> make_plan() const;
   std::vector<ByteCount> boundaries(const PlannedRun& run) const;
   Status check_host(const PlannedRun* run) const;
+  HostStateOptions host_state_options() const;
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
@@ -66,6 +69,8 @@ struct Trainer::Impl {
   Network network;
   std::vector<Device*> devices;
   TrainerOptions options;
+  UpdateRule rule;
+  MomentOptions moments;
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
   PlanRequest request;
@@ -153,6 +158,7 @@ Status Trainer::Impl::prepare_request() {
   request.rounds = static_cast<int>(options.rounds);
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
+  request.moments = moments;
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   return Status::ok();
@@ -174,14 +180,16 @@ Result<PlannedRun> Trainer::Impl::make_plan() const {
   return run;
 }
 
+HostStateOptions Trainer::Impl::host_state_options() const {
+  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
+  return state_options(network, static_cast<int>(options.rounds), residence, moments);
+}
+
 /// What does not depend on the plan.
 Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   STAGECOACH_ASSIGN_OR_RETURN(
-      state,
-      HostState::create(pinning, state_layouts(network),
-                        state_options(network, static_cast<int>(options.rounds), residence)));
+      state, HostState::create(pinning, state_layouts(network), host_state_options()));
   STAGECOACH_ASSIGN_OR_RETURN(
       staging,
       BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
@@ -205,10 +213,8 @@ std::vector<ByteCount> Trainer::Impl::boundaries(const PlannedRun& run) const {
 /// Without `run`, by what does not depend on a plan: plans of too many micro-batches are none.
 Status Trainer::Impl::check_host(const PlannedRun* run) const {
   auto micro_batches = static_cast<int>(options.micro_batches);
-  Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
   HostNeed need;
-  need.state = host_state_bytes(
-      state_layouts(network), state_options(network, static_cast<int>(options.rounds), residence));
+  need.state = host_state_bytes(state_layouts(network), host_state_options());
   need.staging = BatchStaging::bytes(network, shape, micro_batches);
   if (run != nullptr) {
     need.boundaries = ActivationStore::bytes(boundaries(*run), micro_batches);
@@ -417,7 +423,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   HostWorkCost norm_cost, update_cost;
   for (int block = 0; block < impl.state->block_count(); ++block) {
     norm_cost.bytes_touched += gradient_bytes(*impl.state, block);
-    update_cost.bytes_touched += update_bytes(*impl.state, block, UpdateRule::kAdamW);
+    update_cost.bytes_touched += update_bytes(*impl.state, block, impl.rule);
   }
   STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("norm", norm_cost, [&](TaskPool& pool) {
     sum = gradient_sum_of_squares(*impl.state, pool);
@@ -428,11 +434,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
   if (!std::isfinite(update.gradient_norm)) {
     return data_loss(fmt::format("the gradient norm is {}", update.gradient_norm));
   }
-  UpdateNumbers common;
-  common.beta1 = static_cast<float>(impl.options.beta1);
-  common.beta2 = static_cast<float>(impl.options.beta2);
-  common.epsilon = static_cast<float>(impl.options.epsilon);
-  common.step = impl.iteration + 1;
+  UpdateNumbers common = common_update_numbers(impl.options, impl.iteration + 1);
   double clip = impl.options.clip_norm;
   if (clip > 0 && update.gradient_norm > clip) {
     common.gradient_scale = static_cast<float>(clip / update.gradient_norm);
@@ -469,6 +471,9 @@ void Trainer::read_parameters(int block, int64_t offset, std::span<float> out) c
 }
 Status Trainer::write_parameters(int block, int64_t offset, std::span<const float> values) {
   return impl_->state->write_parameters(block, offset, values);
+}
+const MomentOptions& Trainer::moments() const {
+  return impl_->moments;
 }
 void Trainer::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
   impl_->state->read_moment(moment, block, offset, out);

@@ -31,6 +31,9 @@ const std::vector<std::string_view>& trained_schedules();
 /// Whether stages of `schedule` stay on their devices.
 bool binds_stages(std::string_view schedule);
 
+/// Optimizers, the default first.
+const std::vector<std::string_view>& optimizer_kinds();
+
 /// How to train. Plain data; `Trainer::create` checks it.
 struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< one of trained_schedules()
@@ -43,7 +46,10 @@ struct TrainerOptions {
   std::string activations = "auto";  ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;      ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  std::string optimizer = "adamw";      ///< one of optimizer_kinds()
+  double beta1 = 0.9, beta2 = 0.95;     ///< of adamw, adam and lion
+  double epsilon = 1e-8;                ///< of adamw and adam
+  double momentum = 0.9;                ///< of sgd; 0: none, and no memory for it
   double weight_decay = 0.1;            ///< of parameters with `decay`
   double clip_norm = 1.0;               ///< 0 = off
   int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
@@ -114,7 +120,8 @@ class Trainer {
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// The same with moments of a block that is not frozen.
+  /// The same with moments of a block that is not frozen, of those that `moments` has.
+  const MomentOptions& moments() const;
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
   void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
 

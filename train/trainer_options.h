@@ -1,14 +1,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/status.h"
 #include "train/trainer.h"
+#include "train/update_kernel.h"
 
 namespace stagecoach {
 
 /// Refuses options that contradict each other, what this version does not have, and `devices` that
 /// the schedule cannot use. Pure.
 Status check_trainer_options(const TrainerOptions& options, size_t devices);
+
+/// How the optimizer of checked options updates.
+UpdateRule update_rule(const TrainerOptions& options);
+/// The numbers of its update number `step`, from 1, that all parameters share.
+UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step);
 
 }  // namespace stagecoach

@@ -386,7 +386,7 @@ Json describe_plan(const PreparedRun& run) {
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
-  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
+  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network(), trainer.moments());
   json["plan"] = plan_to_text(trainer.plan());
   return json;
 }

@@ -12,11 +12,18 @@ namespace stagecoach {
 
 /// How parameters follow their gradients.
 enum class UpdateRule : uint8_t {
-  kAdamW,  ///< Loshchilov & Hutter, 2019: decay apart from the gradient
-  kAdam,   ///< Kingma & Ba, 2015: decay is added to the gradient
-  kSgd,    ///< with momentum `beta1`, not dampened: moment = beta1 * moment + gradient
-  kLion,   ///< Chen et al., 2023: the sign of a mean of moment and gradient; one moment
+  kAdamW,     ///< Loshchilov & Hutter, 2019: decay apart from the gradient
+  kAdam,      ///< Kingma & Ba, 2015: decay is added to the gradient
+  kSgd,       ///< with momentum `beta1`, not dampened: moment = beta1 * moment + gradient
+  kPlainSgd,  ///< without momentum: no moment
+  kLion,      ///< Chen et al., 2023: the sign of a mean of moment and gradient; one moment
 };
+
+/// Moments that a rule keeps of every parameter.
+constexpr int moment_count(UpdateRule rule) {
+  if (rule == UpdateRule::kPlainSgd) return 0;
+  return rule == UpdateRule::kSgd || rule == UpdateRule::kLion ? 1 : 2;
+}
 
 /// Numbers of one update of one parameter group.
 struct UpdateNumbers {
@@ -67,8 +74,8 @@ struct UpdatePiece {
   int16_t* remainder = nullptr;
 
   MomentFormat moment_format = MomentFormat::kFloat32;
-  MomentStore first_moment;
-  MomentStore second_moment;  ///< of AdamW and Adam only
+  MomentStore first_moment;   ///< of rules that keep one
+  MomentStore second_moment;  ///< of rules that keep two
 };
 
 /// Updates every element of `piece` once, in one pass over its memory. Returns how many elements

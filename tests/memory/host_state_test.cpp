@@ -70,6 +70,28 @@ TEST(HostStateBytes, AreThoseOfTheTableForAHundredMillionParameters) {
   }
 }
 
+TEST(HostStateBytes, AreFewerWithFewerMoments) {
+  std::vector<BlockLayout> blocks = hundred_million();
+  for (int count : {0, 1, 2}) {
+    HostStateOptions options{DType::kBF16, 1, 1, {count}};
+    double bytes = static_cast<double>(host_state_bytes(blocks, options).trained);
+    EXPECT_NEAR(bytes / parameters_of(blocks), 6 + 4 * count, 1e-3) << count;
+  }
+}
+
+TEST_F(HostStateTest, KeepsNoArrayForMomentsThatThereAreNot) {
+  for (int count : {0, 1, 2}) {
+    HostStateOptions options{DType::kBF16, 1, 1, {count}};
+    std::unique_ptr<HostState> state =
+        HostState::create(*devices[0], {{"a", 1000, 1}}, options).value();
+    BlockMemory memory = state->memory(0);
+    EXPECT_EQ(memory.first_moment != nullptr, count > 0);
+    EXPECT_EQ(memory.second_moment != nullptr, count > 1);
+    EXPECT_EQ(state->bytes().total(),
+              host_state_bytes(std::vector<BlockLayout>{{"a", 1000, 1}}, options).total());
+  }
+}
+
 TEST_F(HostStateTest, ParametersComeBackAndDevicesReadThemRounded) {
   std::vector<float> values(300);
   for (size_t i = 0; i < values.size(); ++i) {

@@ -239,7 +239,8 @@ TEST(Config, SchedulesThatOnlySimulateAndUnknownOnes) {
   EXPECT_THAT(refusal("[schedule]\nkind = \"dualpipe\"\n"), HasSubstr("simulate only"));
   EXPECT_THAT(refusal("[schedule]\nkind = \"roundpip\"\n"),
               HasSubstr("did you mean \"roundpipe\"?"));
-  EXPECT_THAT(refusal("[optimizer]\nkind = \"sgd\"\n"), HasSubstr("allowed: \"adamw\""));
+  EXPECT_THAT(refusal("[optimizer]\nkind = \"adamv\"\n"), HasSubstr("did you mean \"adamw\"?"));
+  EXPECT_THAT(refusal("[optimizer]\nmomentum = 1\n"), HasSubstr("from 0 and below 1"));
 }
 
 // Field report 80: the equation and the nearest valid values, instead of an assertion.

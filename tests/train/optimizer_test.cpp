@@ -8,6 +8,7 @@
 #include "backends/register_backends.h"
 #include "core/random.h"
 #include "memory/split_master.h"
+#include "scheduler/update_cost.h"
 #include "train/gradient_sources.h"
 
 namespace stagecoach {
@@ -167,6 +168,17 @@ TEST_F(Optimizer, CountsTheBytesItTouches) {
   EXPECT_EQ(update_bytes(*make(DType::kF32, 1, 1), 0, UpdateRule::kAdamW), 28 * kCount);
   EXPECT_EQ(update_bytes(*make(DType::kBF16, 3, 1), 0, UpdateRule::kAdamW), 28 * kCount);
   EXPECT_EQ(gradient_bytes(*make(DType::kBF16, 1, 2), 0), 4 * kCount);
+  // Planning knows the same figure before there is a state.
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int rounds : {1, 2}) {
+      for (UpdateRule rule : {UpdateRule::kAdamW, UpdateRule::kLion, UpdateRule::kPlainSgd}) {
+        HostStateOptions options{dtype, rounds, rounds, {moment_count(rule)}};
+        auto state = HostState::create(*devices[0], {{"block", kCount, 1}}, options).value();
+        EXPECT_EQ(static_cast<double>(update_bytes(*state, 0, rule)),
+                  update_bytes_per_parameter(dtype, rounds, options.moments) * double{kCount});
+      }
+    }
+  }
 }
 
 }  // namespace
