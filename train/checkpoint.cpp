@@ -69,6 +69,12 @@ std::vector<std::pair<int64_t, std::string>> list_folders(const std::string& run
   return found;
 }
 
+std::string dtype_of(const CheckpointRecord& record) {
+  const Json* model = record.config.find("model");
+  const Json* dtype = model == nullptr ? nullptr : model->find("dtype");
+  return dtype != nullptr && dtype->is_string() ? dtype->as_string() : "";
+}
+
 Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   Json json = Json::object();
   json["format_version"] = kFormatVersion;
@@ -78,6 +84,11 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   json["data_digest"] = record.data_digest;
   json["weights_sha256"] = record.weights_sha256;
   json["moments_sha256"] = record.moments_sha256;
+  if (dtype_of(record) == "fp16") {
+    json["loss_scale"]["value"] = record.loss_scale.value;
+    json["loss_scale"]["good_steps"] = record.loss_scale.good_steps;
+    json["loss_scale"]["skipped_steps"] = record.loss_scale.skipped_steps;
+  }
   json["config"] = record.config;
   json["model"] = record.model;
   for (const char* file : kListedFiles) {
@@ -90,6 +101,26 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
 bool has(const Json& json, const char* key, bool (Json::*is_type)() const) {
   const Json* member = json.find(key);
   return member != nullptr && (member->*is_type)();
+}
+
+/// Of fp16 alone; without it a run would go on with other numbers.
+Status read_loss_scale(const Json& json, const std::string& path, CheckpointRecord& record) {
+  if (dtype_of(record) != "fp16") return Status::ok();
+  const Json* scale = json.find("loss_scale");
+  bool complete = scale != nullptr && scale->is_object() &&
+                  has(*scale, "value", &Json::is_number) &&
+                  has(*scale, "good_steps", &Json::is_integer) &&
+                  has(*scale, "skipped_steps", &Json::is_integer);
+  if (!complete) return data_loss(fmt::format("{}: loss_scale is missing or not whole", path));
+  record.loss_scale = {scale->find("value")->as_number(), scale->find("good_steps")->as_integer(),
+                       scale->find("skipped_steps")->as_integer()};
+  const LossScale& read = record.loss_scale;
+  bool possible = read.value >= kLeastLossScale && read.good_steps >= 0 &&
+                  read.skipped_steps >= 0 && read.skipped_steps <= record.iteration;
+  if (possible) return Status::ok();
+  return data_loss(fmt::format("{}: loss_scale is {} after {} good steps and {} skipped ones of {}",
+                               path, read.value, read.good_steps, read.skipped_steps,
+                               record.iteration));
 }
 
 /// Reads trainer_state.json and compares the files it lists. The error says what is wrong.
@@ -130,6 +161,7 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   record.config = *json.find("config");
   record.model = *json.find("model");
+  STAGECOACH_RETURN_IF_ERROR(read_loss_scale(json, path, record));
   record.data_digest = json.find("data_digest")->as_string();
   record.weights_sha256 = json.find("weights_sha256")->as_string();
   record.moments_sha256 = json.find("moments_sha256")->as_string();
@@ -251,6 +283,7 @@ Status write_files(const std::string& folder, const CheckpointRecord& record, Tr
   STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
   CheckpointRecord stamped = record;
   stamped.weights_sha256 = trainer.weights_sha256();
+  stamped.loss_scale = trainer.loss_scale();
   STAGECOACH_ASSIGN_OR_RETURN(stamped.moments_sha256, moments_sha256(trainer));
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
@@ -418,6 +451,7 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   trainer.set_iteration(checkpoint.record.iteration);
+  trainer.set_loss_scale(checkpoint.record.loss_scale);
   auto check = [&](const char* file, const char* what, const std::string& found,
                    const std::string& expected) -> Status {
     if (found == expected) return Status::ok();

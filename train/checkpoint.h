@@ -27,6 +27,7 @@ struct CheckpointRecord {
   std::string moments_sha256;
   double loss_first = 0;
   double loss_last = 0;
+  LossScale loss_scale;  ///< of fp16
 };
 
 /// A whole checkpoint on disk.
@@ -59,8 +60,8 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
 /// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
-/// Fills parameters, moments and iteration of `trainer`. Data loss when the weights are not those
-/// that the record's digest names.
+/// Fills parameters, moments, loss scale and iteration of `trainer`. Data loss when the weights are
+/// not those that the record's digest names.
 Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
 
 /// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid

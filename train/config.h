@@ -17,7 +17,7 @@ namespace stagecoach {
 struct ModelConfig {
   std::string path;              ///< Hugging Face folder, config.json or preset
   std::string init = "weights";  ///< "weights" or "random"
-  DType dtype = DType::kF32;     ///< of compute copies; fp32 until mixed precision is proven
+  DType dtype = DType::kF32;     ///< of compute copies
 };
 
 /// `[data]`
@@ -41,6 +41,7 @@ struct RunConfig {
   ByteCount eval_tokens = kMiB;
   int64_t log_every = 1;
   std::string deterministic = "auto";
+  double loss_scale = 0;  ///< of fp16: where it starts; 0: "auto"
 };
 
 /// `[optimizer]`

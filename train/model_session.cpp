@@ -45,6 +45,7 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   options.beta2 = config.optimizer.beta2;
   options.epsilon = config.optimizer.eps;
   options.weight_decay = config.optimizer.weight_decay;
+  if (config.train.loss_scale > 0) options.loss_scale = config.train.loss_scale;
   options.clip_norm = config.optimizer.clip_norm;
   options.timeout_ns = config.devices.timeout_ns;
   options.trace = config.output.trace;

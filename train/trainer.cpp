@@ -65,6 +65,8 @@ struct Trainer::Impl {
   Result<StepLoss> pass_loss(const PassInput& pass, int64_t targets, double bubble);
   Status run_on_host(Label label, HostWorkCost cost, HostWorker::Job job);
   Status update_block(int block, const UpdateNumbers& common, double learning_rate);
+  bool scales_loss() const { return network.dtype == DType::kF16; }
+  void end_step();
 
   Network network;
   std::vector<Device*> devices;
@@ -89,6 +91,7 @@ struct Trainer::Impl {
   std::unique_ptr<StageExecutor> executor;
 
   int64_t iteration = 0;
+  LossScale loss_scale;
   int64_t passes_of_plan = 0;  ///< the rotation continues across them
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
@@ -124,6 +127,7 @@ Status Trainer::Impl::build() {
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
+  loss_scale.value = options.loss_scale;
   for (const ParameterBlock& block : network.blocks) {
     std::vector<ParameterGroup> of_block;
     for (const ParameterInfo& parameter : block.parameters) {
@@ -356,8 +360,9 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   }
   int64_t start_ns = RealClock::instance().now_ns();
   PassInput pass;
+  double scale = impl.scales_loss() ? impl.loss_scale.value : 1;
   pass.loss_scale = static_cast<float>(
-      1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
+      scale / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
   pass.times_layers = impl.tuner->times_layers();
   const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
   STAGECOACH_ASSIGN_OR_RETURN(IterationReport report, impl.run_pass(plan, pass));
@@ -413,6 +418,13 @@ Status Trainer::Impl::update_block(int block, const UpdateNumbers& common, doubl
   return Status::ok();
 }
 
+/// Gradients are used up, or left out.
+void Trainer::Impl::end_step() {
+  state->clear_gradients();
+  gradients_pending = false;
+  ++iteration;
+}
+
 Result<StepUpdate> Trainer::step(double learning_rate) {
   Impl& impl = *impl_;
   if (!impl.gradients_pending) {
@@ -430,14 +442,21 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
     return Status::ok();
   }));
   StepUpdate update;
-  update.gradient_norm = std::sqrt(sum);
-  if (!std::isfinite(update.gradient_norm)) {
-    return data_loss(fmt::format("the gradient norm is {}", update.gradient_norm));
+  if (impl.scales_loss()) update.loss_scale = impl.loss_scale.value;
+  GradientVerdict verdict = judge_gradients(sum, update.loss_scale, impl.options.clip_norm);
+  update.gradient_norm = verdict.norm;
+  update.skipped = !verdict.is_finite && update.loss_scale > kLeastLossScale;
+  if (!verdict.is_finite && !update.skipped) {
+    return data_loss(fmt::format("the gradient norm is {}", verdict.norm));
   }
-  UpdateNumbers common = common_update_numbers(impl.options, impl.iteration + 1);
-  double clip = impl.options.clip_norm;
-  if (clip > 0 && update.gradient_norm > clip) {
-    common.gradient_scale = static_cast<float>(clip / update.gradient_norm);
+  UpdateNumbers common =
+      common_update_numbers(impl.options, impl.iteration + 1 - impl.loss_scale.skipped_steps);
+  common.gradient_scale = verdict.gradient_scale;
+  if (impl.scales_loss()) impl.loss_scale = next_loss_scale(impl.loss_scale, verdict.is_finite);
+  if (update.skipped) {
+    impl.end_step();
+    impl.pass_ns = 0;
+    return update;
   }
   STAGECOACH_RETURN_IF_ERROR(impl.run_on_host("update", update_cost, [&](TaskPool&) {
     Status status = Status::ok();
@@ -446,9 +465,7 @@ Result<StepUpdate> Trainer::step(double learning_rate) {
     }
     return status;
   }));
-  impl.state->clear_gradients();
-  impl.gradients_pending = false;
-  ++impl.iteration;
+  impl.end_step();
   double step_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
   impl.exposed_fractions.push_back(step_ns / (step_ns + static_cast<double>(impl.pass_ns)));
   impl.steps_ns.push_back(step_ns + static_cast<double>(impl.pass_ns));
@@ -487,6 +504,12 @@ int64_t Trainer::iteration() const {
 }
 void Trainer::set_iteration(int64_t iteration) {
   impl_->iteration = iteration;
+}
+const LossScale& Trainer::loss_scale() const {
+  return impl_->loss_scale;
+}
+void Trainer::set_loss_scale(const LossScale& scale) {
+  impl_->loss_scale = scale;
 }
 const Plan& Trainer::plan() const {
   return impl_->planned.training_plans.front();

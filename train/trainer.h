@@ -16,6 +16,7 @@
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "train/host_tensor.h"
+#include "train/loss_scale.h"
 
 namespace stagecoach {
 
@@ -46,14 +47,15 @@ struct TrainerOptions {
   std::string activations = "auto";  ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;      ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
-  std::string optimizer = "adamw";      ///< one of optimizer_kinds()
-  double beta1 = 0.9, beta2 = 0.95;     ///< of adamw, adam and lion
-  double epsilon = 1e-8;                ///< of adamw and adam
-  double momentum = 0.9;                ///< of sgd; 0: none, and no memory for it
-  double weight_decay = 0.1;            ///< of parameters with `decay`
-  double clip_norm = 1.0;               ///< 0 = off
-  int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
-  int host_threads = 0;                 ///< 0: all usable
+  std::string optimizer = "adamw";        ///< one of optimizer_kinds()
+  double beta1 = 0.9, beta2 = 0.95;       ///< of adamw, adam and lion
+  double epsilon = 1e-8;                  ///< of adamw and adam
+  double momentum = 0.9;                  ///< of sgd; 0: none, and no memory for it
+  double weight_decay = 0.1;              ///< of parameters with `decay`
+  double clip_norm = 1.0;                 ///< 0 = off
+  double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
+  int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
+  int host_threads = 0;                   ///< 0: all usable
   bool trace = false;
 };
 
@@ -73,7 +75,9 @@ struct StepLoss {
 
 /// Result of one optimizer step.
 struct StepUpdate {
-  double gradient_norm = 0;  ///< before clipping
+  double gradient_norm = 0;  ///< before clipping, without the loss scale
+  double loss_scale = 1;     ///< that this step computed with
+  bool skipped = false;      ///< gradients were not finite at that scale: nothing is updated
 };
 
 /// Totals since creation, for summaries.
@@ -135,7 +139,9 @@ class Trainer {
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients. Data loss when their norm is not finite,
-  /// with nothing updated, or when a parameter or moment would not be.
+  /// with nothing updated, or when a parameter or moment would not be. In fp16 gradients that are
+  /// not finite are skipped while the loss scale can become smaller: `iteration` goes on, the
+  /// optimizer's own count of updates, its parameters and its moments do not.
   Result<StepUpdate> step(double learning_rate);
   /// Returns when parameters and moments on the host are final.
   Status synchronize();
@@ -146,9 +152,13 @@ class Trainer {
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
   Result<std::vector<float>> forward(const HostTensor& inputs);
 
-  /// Updates done so far; keys the random numbers, so a resumed run sets it.
+  /// Steps done so far, skipped ones among them; keys the random numbers, so a resumed run sets it.
   int64_t iteration() const;
   void set_iteration(int64_t iteration);
+
+  /// Of fp16; a resumed run sets it.
+  const LossScale& loss_scale() const;
+  void set_loss_scale(const LossScale& scale);
 
   const Plan& plan() const;
   TrainerReport report() const;

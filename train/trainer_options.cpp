@@ -1,6 +1,7 @@
 #include "train/trainer_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,6 +71,11 @@ Status check_optimizer(const TrainerOptions& options) {
   if (options.momentum < 0 || options.momentum >= 1) {
     return invalid_argument(
         fmt::format("momentum is {}; it must be from 0 up to, not including, 1", options.momentum));
+  }
+  if (!(options.loss_scale >= kLeastLossScale) ||
+      !std::isfinite(static_cast<float>(options.loss_scale))) {
+    return invalid_argument(fmt::format("loss_scale is {}; it must be from 1 up to what fp32 holds",
+                                        options.loss_scale));
   }
   return Status::ok();
 }

@@ -108,6 +108,7 @@ class TrainingRun {
  private:
   const TrainConfig& config() const { return run_.config; }
   const std::string& folder() const { return run_.config.output.dir; }
+  bool scales_loss() const { return config().model.dtype == DType::kF16; }
   bool is_last() const { return iteration_ == run_.iterations; }
   bool evaluation_is_due() const {
     int64_t every = config().train.eval_every;
@@ -241,6 +242,8 @@ Status TrainingRun::log(const StepLoss& loss, const StepUpdate& update, double r
   metrics.grad_norm = update.gradient_norm;
   metrics.lr = rate;
   metrics.bubble = loss.bubble;
+  if (scales_loss()) metrics.loss_scale = update.loss_scale;
+  metrics.skipped = update.skipped;
   logged_targets_ = 0;
   logged_seconds_ = 0;
   return write_metrics(iteration_metrics_to_json(metrics));
@@ -311,6 +314,10 @@ Json TrainingRun::summary() const {
   json["iterations"] = iteration_;
   json["tokens"] = iteration_ * targets_per_iteration_;
   json["parameters"] = trainer_.network().parameter_count();
+  if (scales_loss()) {
+    json["loss_scale"] = trainer_.loss_scale().value;
+    json["skipped_steps"] = trainer_.loss_scale().skipped_steps;
+  }
   json["schedule"] = report.schedule;
   json["update"] = report.update;
   bool streamed = trainer_.plan().residence == Residence::kStreamed;

@@ -205,7 +205,7 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
     return make_train_config(*parse_toml(text, "t"), {}, "t").status().message();
   };
   EXPECT_THAT(message("[model]\nlora = {rank = 16}\n"), HasSubstr("does not have it yet"));
-  EXPECT_THAT(message("[model]\ndtype = \"fp16\"\n"), HasSubstr("does not have it yet"));
+  EXPECT_THAT(message("[model]\ndtype = \"fp8\"\n"), HasSubstr("\"fp32\", \"bf16\", \"fp16\""));
   EXPECT_THAT(message("[data]\ntokenizer = \"dir\"\n"), HasSubstr("does not have tokenizer"));
   EXPECT_THAT(message("[data]\ntrain = [\"a.jsonl\"]\n"), HasSubstr("does not have .jsonl"));
   EXPECT_THAT(message("[data]\nvalidation = [\"a.bin\"]\n"), HasSubstr("does not have .bin"));
