@@ -20,7 +20,8 @@ struct BlockLayout {
   std::string name;
   int64_t element_count = 0;
   int site_count = 1;
-  bool is_frozen = false;  ///< not trained: only what devices read is kept
+  bool is_frozen = false;           ///< not trained: only what devices read is kept
+  std::vector<int64_t> parts = {};  ///< where parameters begin; empty: the block is one
 };
 
 /// What all blocks of a host state share.
@@ -50,19 +51,20 @@ HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
 
 /// Memory of a trained block, for its update. Whole block each; does not own.
 struct BlockMemory {
-  float* parameters = nullptr;     ///< fp32 and fp16 training: the fp32 master
-  BFloat16* high = nullptr;        ///< bf16 training: the master's halves (split_master.h)
-  int16_t* remainder = nullptr;    ///< likewise
-  Float16* rounded = nullptr;      ///< fp16 training: what devices read, kept beside the master
-  float* first_moment = nullptr;   ///< fp32; null where none is kept
-  float* second_moment = nullptr;  ///< likewise
+  float* parameters = nullptr;   ///< fp32 and fp16 training: the fp32 master
+  BFloat16* high = nullptr;      ///< bf16 training: the master's halves (split_master.h)
+  int16_t* remainder = nullptr;  ///< likewise
+  Float16* rounded = nullptr;    ///< fp16 training: what devices read, kept beside the master
+  MomentFormat moment_format = MomentFormat::kFloat32;
+  void* first_moment = nullptr;    ///< in that format; null where none is kept
+  void* second_moment = nullptr;   ///< likewise
+  float* first_scales = nullptr;   ///< of 8-bit moments: moment_scale_index of `parts`
+  float* second_scales = nullptr;  ///< likewise
+  std::span<const int64_t> parts;  ///< of the layout
   DType gradient_dtype = DType::kF32;
   /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
   std::vector<const void*> gradients;
 };
-
-/// Which of the moments that an optimizer keeps: the mean of gradients, or of their squares.
-enum class Moment : uint8_t { kFirst, kSecond };
 
 /// All training state, in host memory, a block's arrays side by side. With two moments, of which
 /// optimizers may keep fewer:
@@ -90,9 +92,10 @@ class HostState {
   /// Sets them and what devices read of them. Invalid argument when one is not finite; nothing is
   /// written then.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// Moments of a trained block that keeps them, likewise.
+  /// Copies a moment that a trained block keeps, as fp32, likewise.
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
-  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
+  /// `count` elements of it as they are kept; 8-bit ones from a scale's first element on.
+  MomentView moment(Moment moment, int block, int64_t offset, int64_t count) const;
 
   /// What a device uploads for `block`, in the compute dtype.
   BufferView compute_copy(int block) const { return blocks_[block].compute_copy; }
@@ -122,11 +125,11 @@ class HostState {
   struct Block {
     BlockLayout layout;
     BufferView compute_copy, master, remainder, first_moment, second_moment, sum;
+    BufferView first_scales, second_scales;
     std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
   };
   HostState() = default;
-  const BufferView& moment_view(Moment moment, int block) const;
   void carve(BlockLayout layout);
   void add_slots(Block& block, int round, TaskPool& pool);
 

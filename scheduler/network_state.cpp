@@ -7,7 +7,14 @@ namespace stagecoach {
 std::vector<BlockLayout> state_layouts(const Network& network) {
   std::vector<BlockLayout> layouts;
   for (const ParameterBlock& block : network.blocks) {
-    layouts.push_back({block.name, block.element_count, block.site_count, block.is_frozen});
+    BlockLayout& layout = layouts.emplace_back();
+    layout.name = block.name;
+    layout.element_count = block.element_count;
+    layout.site_count = block.site_count;
+    layout.is_frozen = block.is_frozen;
+    for (const ParameterInfo& parameter : block.parameters) {
+      layout.parts.push_back(parameter.offset);
+    }
   }
   return layouts;
 }

@@ -12,7 +12,6 @@
 
 #include "core/digest.h"
 #include "core/file.h"
-#include "core/float_pieces.h"
 #include "model/gpt2_weights.h"
 #include "model/safetensors.h"
 
@@ -205,31 +204,46 @@ Status for_each_moment(const Trainer& trainer, Visit visit) {
   return Status::ok();
 }
 
-/// sha256 of all moments of every parameter, in block order.
-Result<std::string> moments_sha256(const Trainer& trainer) {
+MomentView view_of(Trainer& trainer, int block, const ParameterInfo& parameter, Moment moment) {
+  return trainer.moment(moment, block, parameter.offset, parameter.shape.element_count());
+}
+
+SafetensorsType type_of(MomentFormat format) {
+  if (format == MomentFormat::kFloat32) return SafetensorsType::kF32;
+  return format == MomentFormat::kBFloat16 ? SafetensorsType::kBF16 : SafetensorsType::kU8;
+}
+
+constexpr const char* kScalesSuffix = ".scales";
+
+/// sha256 of all moments of every parameter as they are kept, in block order.
+Result<std::string> moments_sha256(Trainer& trainer) {
   Sha256 digest;
   auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
-    return for_each_float_piece(
-        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
-          trainer.read_moment(moment, block, parameter.offset + first, piece);
-          digest.update(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
-          return Status::ok();
-        });
+    MomentView view = view_of(trainer, block, parameter, moment);
+    digest.update(view.values.data(), static_cast<ByteCount>(view.values.size()));
+    digest.update(view.scales.data(), static_cast<ByteCount>(view.scales.size_bytes()));
+    return Status::ok();
   };
   STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return digest.hex();
 }
 
-Status save_moments(const std::string& folder, const Trainer& trainer) {
+Status save_moments(const std::string& folder, Trainer& trainer) {
   std::vector<SafetensorsTensor> tensors;
   auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
+    MomentView view = view_of(trainer, block, parameter, moment);
     SafetensorsTensor tensor;
     tensor.shape = dimensions(parameter.shape);
     tensor.name = moment_name(parameter, moment);
-    tensor.read_f32 = [&trainer, block, moment, offset = parameter.offset](int64_t first,
-                                                                           std::span<float> out) {
-      trainer.read_moment(moment, block, offset + first, out);
-    };
+    tensor.type = type_of(trainer.moments().format);
+    tensor.data = view.values.data();
+    if (!view.scales.empty()) {
+      SafetensorsTensor scales;
+      scales.shape = {static_cast<int64_t>(view.scales.size())};
+      scales.name = tensor.name + kScalesSuffix;
+      scales.data = view.scales.data();
+      tensors.push_back(std::move(scales));
+    }
     tensors.push_back(std::move(tensor));
     return Status::ok();
   };
@@ -237,31 +251,36 @@ Status save_moments(const std::string& folder, const Trainer& trainer) {
   return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
 }
 
-Result<const SafetensorInfo*> find_tensor(const SafetensorsFile& file, const std::string& name,
-                                          const Shape& shape) {
+/// Copies a whole tensor of `type` and `shape`, bit for bit.
+Status load_tensor(const SafetensorsFile& file, const std::string& name, SafetensorsType type,
+                   const std::vector<int64_t>& shape, std::span<std::byte> out) {
   const SafetensorInfo* tensor = file.find(name);
   if (tensor == nullptr) {
     return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
   }
-  if (tensor->shape != dimensions(shape)) {
-    return data_loss(fmt::format("'{}': tensor '{}' has shape {}, expected {}", file.path(), name,
-                                 format_shape(tensor->shape), format_shape(dimensions(shape))));
+  if (tensor->type != type || tensor->shape != shape) {
+    return data_loss(fmt::format("'{}': tensor '{}' is {} of shape {}, expected {} of shape {}",
+                                 file.path(), name, safetensors_type_name(tensor->type),
+                                 format_shape(tensor->shape), safetensors_type_name(type),
+                                 format_shape(shape)));
   }
-  return tensor;
+  std::span<const std::byte> bytes = file.bytes(*tensor);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+  return Status::ok();
 }
 
 Status load_moments(const std::string& folder, Trainer& trainer) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::open(folder + "/" + kOptimizerFile));
   auto load = [&](int block, const ParameterInfo& parameter, Moment moment) -> Status {
-    STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor,
-                                find_tensor(file, moment_name(parameter, moment), parameter.shape));
-    return for_each_float_piece(
-        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) -> Status {
-          STAGECOACH_RETURN_IF_ERROR(file.read_f32(*tensor, first, piece));
-          trainer.write_moment(moment, block, parameter.offset + first, piece);
-          return Status::ok();
-        });
+    MomentView view = view_of(trainer, block, parameter, moment);
+    std::string name = moment_name(parameter, moment);
+    STAGECOACH_RETURN_IF_ERROR(load_tensor(file, name, type_of(trainer.moments().format),
+                                           dimensions(parameter.shape), view.values));
+    if (view.scales.empty()) return Status::ok();
+    return load_tensor(file, name + kScalesSuffix, SafetensorsType::kF32,
+                       {static_cast<int64_t>(view.scales.size())},
+                       std::as_writable_bytes(view.scales));
   };
   return for_each_moment(trainer, load);
 }
@@ -349,9 +368,13 @@ ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments)
   for (const ParameterBlock& block : network.blocks) {
     tensors += static_cast<ByteCount>(block.parameters.size());
   }
-  ByteCount numbers = 1 + moments.count;  // a weight and its moments
-  return network.parameter_count() * numbers * ByteCount{sizeof(float)} +
-         numbers * tensors * kHeaderBytesPerTensor + kSmallFilesBytes;
+  double kept =
+      static_cast<double>(sizeof(float)) + moments.count * moment_bytes_per_element(moments.format);
+  // Every tensor's last scale may be of few elements.
+  ByteCount scales = tensors * moments.count * ByteCount{sizeof(float)};
+  ByteCount headers = (1 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
+  return static_cast<ByteCount>(static_cast<double>(network.parameter_count()) * kept) + scales +
+         headers + kSmallFilesBytes;
 }
 
 Status check_free_space(const std::string& folder, ByteCount needed) {

@@ -299,7 +299,9 @@ std::string train_config_to_toml(const TrainConfig& config) {
     for (size_t at = 0; (at = written.find('\x7f', at)) != std::string::npos;) {
       written.replace(at, 1, "\\u007f");
     }
-    text += fmt::format("{} = {}\n", last_part(field.key), written);
+    bool rounds = field.key == "optimizer.moments" && config.optimizer.moments != "fp32";
+    std::string comment = rounds ? fmt::format("  # {}", kMomentsChangeNumerics) : "";
+    text += fmt::format("{} = {}{}\n", last_part(field.key), written, comment);
   }
   return text;
 }

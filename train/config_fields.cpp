@@ -399,6 +399,8 @@ void add_optimizer(std::vector<ConfigField>& fields) {
       choice_field("optimizer.kind", AT(optimizer.kind), {{kinds.begin(), kinds.end()}, {}, {}}));
   fields.push_back(number_field("optimizer.lr", AT(optimizer.lr), {0, 1e3, true}));
   fields.push_back(betas_field());
+  fields.push_back(
+      choice_field("optimizer.moments", AT(optimizer.moments), {{"fp32", "bf16", "8bit"}, {}, {}}));
   fields.push_back(number_field("optimizer.momentum", AT(optimizer.momentum), {0, 1, false, true}));
   fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {kLeastEpsilon, 1}));
   fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));

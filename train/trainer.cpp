@@ -45,7 +45,7 @@ struct Trainer::Impl {
         devices(std::move(used)),
         options(std::move(chosen)),
         rule(update_rule(options)),
-        moments{moment_count(rule)},
+        moments(moment_options(options)),
         pool(TaskPool::create(threads)),
         worker("host", *pool) {}
 
@@ -495,9 +495,8 @@ const MomentOptions& Trainer::moments() const {
 void Trainer::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
   impl_->state->read_moment(moment, block, offset, out);
 }
-void Trainer::write_moment(Moment moment, int block, int64_t offset,
-                           std::span<const float> values) {
-  impl_->state->write_moment(moment, block, offset, values);
+MomentView Trainer::moment(Moment moment, int block, int64_t offset, int64_t count) {
+  return impl_->state->moment(moment, block, offset, count);
 }
 int64_t Trainer::iteration() const {
   return impl_->iteration;

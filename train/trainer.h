@@ -47,12 +47,13 @@ struct TrainerOptions {
   std::string activations = "auto";  ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;      ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
-  std::string optimizer = "adamw";        ///< one of optimizer_kinds()
-  double beta1 = 0.9, beta2 = 0.95;       ///< of adamw, adam and lion
-  double epsilon = 1e-8;                  ///< of adamw and adam
-  double momentum = 0.9;                  ///< of sgd; 0: none, and no memory for it
-  double weight_decay = 0.1;              ///< of parameters with `decay`
-  double clip_norm = 1.0;                 ///< 0 = off
+  std::string optimizer = "adamw";   ///< one of optimizer_kinds()
+  double beta1 = 0.9, beta2 = 0.95;  ///< of adamw, adam and lion
+  double epsilon = 1e-8;             ///< of adamw and adam
+  std::string moments = "fp32";      ///< "bf16" and "8bit" take less memory and change numerics
+  double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
+  double weight_decay = 0.1;         ///< of parameters with `decay`
+  double clip_norm = 1.0;            ///< 0 = off
   double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
   int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
   int host_threads = 0;                   ///< 0: all usable
@@ -124,10 +125,12 @@ class Trainer {
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// The same with moments of a block that is not frozen, of those that `moments` has.
+  /// What is kept of moments.
   const MomentOptions& moments() const;
+  /// Copies one that is kept of a block that is not frozen, likewise.
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
-  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
+  /// `count` elements of it as they are kept, to be read or written.
+  MomentView moment(Moment moment, int block, int64_t offset, int64_t count);
 
   /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);

@@ -68,6 +68,10 @@ Status check_optimizer(const TrainerOptions& options) {
                     nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest),
                     fmt::join(kinds, ", ")));
   }
+  if (options.moments != "fp32" && options.moments != "bf16" && options.moments != "8bit") {
+    return invalid_argument(
+        fmt::format("moments '{}' are unknown; use fp32, bf16 or 8bit", options.moments));
+  }
   if (options.momentum < 0 || options.momentum >= 1) {
     return invalid_argument(
         fmt::format("momentum is {}; it must be from 0 up to, not including, 1", options.momentum));
@@ -89,6 +93,14 @@ UpdateRule update_rule(const TrainerOptions& options) {
     return options.momentum > 0 ? UpdateRule::kSgd : UpdateRule::kPlainSgd;
   }
   return UpdateRule::kAdamW;
+}
+
+MomentOptions moment_options(const TrainerOptions& options) {
+  MomentOptions moments;
+  moments.count = moment_count(update_rule(options));
+  if (options.moments == "bf16") moments.format = MomentFormat::kBFloat16;
+  if (options.moments == "8bit") moments.format = MomentFormat::kBlockwise8;
+  return moments;
 }
 
 UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step) {

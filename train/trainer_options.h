@@ -15,6 +15,8 @@ Status check_trainer_options(const TrainerOptions& options, size_t devices);
 
 /// How the optimizer of checked options updates.
 UpdateRule update_rule(const TrainerOptions& options);
+/// The moments it keeps.
+MomentOptions moment_options(const TrainerOptions& options);
 /// The numbers of its update number `step`, from 1, that all parameters share.
 UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step);
 

@@ -404,10 +404,7 @@ int64_t update_piece(const UpdatePiece& piece, const UpdateNumbers& numbers, Tas
 double update_bytes_per_element(const UpdatePiece& piece, UpdateRule rule) {
   double gradients = static_cast<double>(piece.gradients.sources.size()) *
                      static_cast<double>(dtype_size_bytes(piece.gradients.dtype));
-  double moment = 4;
-  if (piece.moment_format == MomentFormat::kBFloat16) moment = 2;
-  if (piece.moment_format == MomentFormat::kBlockwise8) moment = 1 + 4.0 / kMomentScaleElements;
-  double moments = moment_count(rule) * moment;
+  double moments = moment_count(rule) * moment_bytes_per_element(piece.moment_format);
   double published =
       piece.published == nullptr ? 0 : static_cast<double>(dtype_size_bytes(piece.published_dtype));
   constexpr double kMaster = 4;

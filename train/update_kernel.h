@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/task_pool.h"
+#include "memory/moments.h"
 #include "train/gradient_sources.h"
 
 namespace stagecoach {
@@ -36,17 +37,6 @@ struct UpdateNumbers {
   float gradient_scale = 1;  ///< every gradient is multiplied by it first: clipping, loss scale
   int64_t step = 1;          ///< from 1, for bias correction
 };
-
-/// What moments are kept as. All but fp32 change numerics.
-enum class MomentFormat : uint8_t {
-  kFloat32,
-  kBFloat16,  ///< rounded to nearest, ties to even, after every update
-  /// One byte an element and an fp32 scale per `kMomentScaleElements`: first moments have a sign, 4
-  /// bits of exponent and 3 of fraction below the largest of their scale, second moments 5 and 3,
-  /// and never become zero unless they are.
-  kBlockwise8,
-};
-inline constexpr int64_t kMomentScaleElements = 256;
 
 /// One moment of every element of a piece.
 struct MomentStore {

@@ -19,7 +19,8 @@ double number(const Json& object, const char* key) {
 struct Kind {
   std::string name;
   std::vector<std::string> settings;
-  double bytes_per_parameter;  ///< of state, bf16
+  double bytes_per_parameter;   ///< of state, bf16
+  std::string moments = "F32";  ///< as a checkpoint holds them
 };
 
 const std::vector<Kind>& kinds() {
@@ -29,6 +30,9 @@ const std::vector<Kind>& kinds() {
       {"momentum", {"optimizer.kind=sgd", "optimizer.lr=0.1"}, 10},
       {"sgd", {"optimizer.kind=sgd", "optimizer.momentum=0", "optimizer.lr=0.3"}, 6},
       {"lion", {"optimizer.kind=lion", "optimizer.betas=[0.9, 0.99]"}, 10},
+      {"adamw-bf16", {"optimizer.moments=bf16"}, 10, "BF16"},
+      {"adamw-8bit", {"optimizer.moments=8bit"}, 8.5, "U8"},
+      {"lion-8bit", {"optimizer.kind=lion", "optimizer.moments=8bit"}, 7.3, "U8"},
   };
   return list;
 }
@@ -62,8 +66,13 @@ TEST(OptimizerKindCommand, EachTrainsResumesAndKeepsWhatItNeeds) {
     EXPECT_EQ(folder.json(parts + "/summary.json").find("weights_sha256")->as_string(),
               summary.find("weights_sha256")->as_string());
     std::string moments = folder.read(parts + "/checkpoint/optimizer.safetensors");
-    EXPECT_EQ(moments.find(".exp_avg\"") != std::string::npos, kind.bytes_per_parameter > 6);
-    EXPECT_EQ(moments.find(".exp_avg_sq\"") != std::string::npos, kind.bytes_per_parameter > 10);
+    auto has = [&](const std::string& text) { return moments.find(text) != std::string::npos; };
+    bool two = kind.name.starts_with("adam");
+    EXPECT_EQ(has(".exp_avg\""), kind.name != "sgd");
+    EXPECT_EQ(has(".exp_avg_sq\""), two);
+    EXPECT_EQ(has(".exp_avg_sq.scales\""), two && kind.moments == "U8");
+    EXPECT_TRUE(has("\"dtype\":\"" + kind.moments + "\"") || kind.name == "sgd");
+    EXPECT_EQ(summary.find("moments_change_numerics")->as_bool(), kind.moments != "F32");
   }
 }
 
@@ -74,6 +83,20 @@ TEST(OptimizerKindCommand, ResumingWithAnotherIsRefusedAndNamed) {
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.errors, AllOf(HasSubstr("optimizer.kind"), HasSubstr("\"adamw\" there"),
                                   HasSubstr("\"lion\" here")));
+}
+
+TEST(OptimizerKindCommand, SmallMomentsAreSaidToChangeNumericsAndKeptApart) {
+  RunFolder folder;
+  CommandResult shown = folder.train({"optimizer.moments=8bit"}, {"--print-config"});
+  EXPECT_THAT(shown.output, HasSubstr("moments = \"8bit\"  # changes numerics"));
+  shown = folder.train({}, {"--print-config"});
+  EXPECT_THAT(shown.output, HasSubstr("moments = \"fp32\"\n"));
+  CommandResult run = folder.train({"train.iterations=2", "optimizer.moments=8bit"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("changes numerics"));
+  CommandResult other = folder.train({"train.iterations=4", "optimizer.moments=bf16"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.errors, AllOf(HasSubstr("optimizer.moments"), HasSubstr("\"8bit\" there")));
 }
 
 TEST(OptimizerKindCommand, UnknownOnesAreRefusedWithASuggestion) {
