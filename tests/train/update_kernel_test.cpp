@@ -279,6 +279,57 @@ TEST_F(UpdateKernel, AdamWIsTheElementFormulaBitForBit) {
   }
 }
 
+/// Two updates from moments of `first` and `second` with gradients far below them.
+Block updated_from(const Case& test, float first, float second, TaskPool& pool) {
+  Block block(test, 3001, 77);
+  for (int64_t i = 0; i < block.count; ++i) {
+    block.first_float(i) = i % 2 == 0 ? first : -first;
+    block.second_float(i) = second;
+  }
+  UpdateNumbers numbers = numbers_of(test.rule, 1);
+  numbers.gradient_scale = 1e-39f;  // gradients of 1 are no normal numbers either
+  for (numbers.step = 1; numbers.step <= 2; ++numbers.step) {
+    EXPECT_EQ(block.update(numbers, pool), 0);
+  }
+  return block;
+}
+
+// Field report 70. Numbers below 2^-126 count as zero, in whatever an update reads, computes or
+// keeps: so the effect of each is at most 2^-126 in a moment, and in a parameter at most the
+// learning rate times 2^-126 / epsilon a step. That they cost no time is bench/optimizer's row
+// subnormal_moments.
+TEST_F(UpdateKernel, SubnormalsAreZeroAndNothingElseDependsOnThem) {
+  constexpr double kLeastNormal = 0x1p-126;
+  for (UpdateRule rule : {UpdateRule::kAdamW, UpdateRule::kAdam}) {
+    for (Master master : {Master::kFloat, Master::kSplit}) {
+      Case test{rule, master, MomentFormat::kFloat32, DType::kF32, 1};
+      Block small = updated_from(test, 1e-40f, 1e-40f, *three);
+      Block zero = updated_from(test, 0, 0, *three);
+      EXPECT_TRUE(small == zero);
+      // As exact arithmetic would have it from the subnormal moments.
+      UpdateNumbers numbers = numbers_of(rule, 1);
+      Block start(test, 3001, 77);
+      double bound = numbers.learning_rate * kLeastNormal / double{numbers.epsilon};
+      EXPECT_LT(bound, 1e-31);
+      for (int64_t i = 0; i < start.count; ++i) {
+        Reference exact{start.parameter(i), i % 2 == 0 ? 1e-40 : -1e-40, 1e-40};
+        for (numbers.step = 1; numbers.step <= 2; ++numbers.step) {
+          exact.apply(numbers, start.gradient(0, i) * 1e-39L);
+        }
+        double parameter = static_cast<double>(exact.parameter);
+        // Adam's decay is a gradient of normal size; rounding is relative.
+        ASSERT_NEAR(small.parameter(i), parameter, 2e-6) << i;
+        if (rule == UpdateRule::kAdam) continue;
+        ASSERT_NEAR(small.first_float(i), static_cast<double>(exact.first), 2 * kLeastNormal) << i;
+        ASSERT_NEAR(small.second_float(i), static_cast<double>(exact.second), 2 * kLeastNormal);
+        // Nothing that a checkpoint keeps is subnormal.
+        ASSERT_TRUE(small.first_float(i) == 0 || std::isnormal(small.first_float(i)));
+        ASSERT_TRUE(small.second_float(i) == 0 || std::isnormal(small.second_float(i)));
+      }
+    }
+  }
+}
+
 std::vector<Case> all_formats() {
   std::vector<Case> cases;
   for (UpdateRule rule : kRules) {
