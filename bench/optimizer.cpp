@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/flush_denormals.h"
+#include "core/settings.h"
 #include "train/update_kernel.h"
 
 #if defined(__x86_64__)
@@ -50,10 +52,25 @@ class HostArray {
   T* data_ = nullptr;
 };
 
+/// Nodes of memory of this machine; their bandwidths add up where threads and arrays are spread.
+int numa_node_count() {
+  int count = 0;
+  std::error_code ignored;
+  while (std::filesystem::exists("/sys/devices/system/node/node" + std::to_string(count), ignored))
+    ++count;
+  return std::max(count, 1);
+}
+
+/// STAGECOACH_THREADS, or as many as affinity and quota allow.
+int all_threads() {
+  int chosen = read_settings().value().threads;
+  return chosen > 0 ? chosen : usable_thread_count();
+}
+
 /// One thread, or all there are.
 TaskPool& pool_of(int threads) {
   static std::unique_ptr<TaskPool> one = TaskPool::create(1);
-  static std::unique_ptr<TaskPool> all = TaskPool::create(usable_thread_count());
+  static std::unique_ptr<TaskPool> all = TaskPool::create(all_threads());
   return threads == 1 ? *one : *all;
 }
 
@@ -140,6 +157,24 @@ void touch(Memory& m, TaskPool& pool) {
   });
 }
 
+/// Reads 4 bytes an element and nothing else: what a sum can reach.
+void read_only(const Memory& m, TaskPool& pool) {
+  for_tasks(pool, [&m](int64_t begin, int64_t end) {
+    using Words = uint32_t __attribute__((vector_size(16)));
+    constexpr int64_t kLine = 64 / sizeof(Words), kAhead = 2048 / sizeof(Words);
+    const auto* words = reinterpret_cast<const Words*>(m.wide_gradient.get() + begin);
+    const auto* last = reinterpret_cast<const Words*>(m.wide_gradient.get() + end);
+    Words first = {}, second = {};
+    for (; words != last; words += kLine) {
+      __builtin_prefetch(words + kAhead);
+      first |= words[0] | words[1];
+      second |= words[2] | words[3];
+    }
+    first |= second;
+    benchmark::DoNotOptimize(first);
+  });
+}
+
 /// AdamW on fp32 parameters and gradients as a plain loop: 28 bytes.
 void plain_update(Memory& m, TaskPool& pool) {
   for_tasks(pool, [&m](int64_t begin, int64_t end) {
@@ -167,12 +202,18 @@ struct Row {
   bool wide_gradient = false;
 };
 
-/// Runs the triad, `touch` and `pass` by turns. Rates are of the median turn; a ratio is the median
-/// of the turns' ratios, since a shared machine is not equally fast all the time.
-void measure(benchmark::State& state, double bytes, const std::function<void(TaskPool&)>& pass) {
+/// What bounds a pass: reading and writing in place, or reading alone.
+enum class Roof { kTouch, kRead };
+
+/// Runs the triad, `touch`, `read_only` and `pass` by turns. Rates are of the
+/// median turn; a ratio is the median of the turns' ratios, since a shared machine is not equally
+/// fast all the time. The roofline is what the pass would make at the rate of its roof.
+void measure(benchmark::State& state, double bytes, Roof roof,
+             const std::function<void(TaskPool&)>& pass) {
   Memory& m = memory();
   TaskPool& pool = pool_of(static_cast<int>(state.range(0)));
-  std::vector<double> rates, triad_rates, triad_ratios, touch_ratios;
+  std::vector<double> rates, triad_rates, triad_ratios, touch_rates, touch_ratios, read_rates,
+      read_ratios;
   auto rate_of = [](double moved, const auto& function) {
     int64_t start_ns = RealClock::instance().now_ns();
     function();
@@ -183,11 +224,13 @@ void measure(benchmark::State& state, double bytes, const std::function<void(Tas
     (void)turn;
     triad_rates.push_back(rate_of(24.0 * (kElements / 2),
                                   [&] { triad(m.target.get(), m.a.get(), m.b.get(), pool); }));
-    double touch_rate = rate_of(26.0 * kElements, [&] { touch(m, pool); });
+    touch_rates.push_back(rate_of(26.0 * kElements, [&] { touch(m, pool); }));
+    read_rates.push_back(rate_of(4.0 * kElements, [&] { read_only(m, pool); }));
     rates.push_back(rate_of(bytes * kElements, [&] { pass(pool); }));
     state.SetIterationTime(bytes * kElements / rates.back() * 1e-9);
     triad_ratios.push_back(rates.back() / triad_rates.back());
-    touch_ratios.push_back(rates.back() / touch_rate);
+    touch_ratios.push_back(rates.back() / touch_rates.back());
+    read_ratios.push_back(rates.back() / read_rates.back());
   }
   auto median = [](std::vector<double>& values) {
     std::sort(values.begin(), values.end());
@@ -197,7 +240,12 @@ void measure(benchmark::State& state, double bytes, const std::function<void(Tas
   state.counters["Gparameter/s"] = median(rates) / bytes;
   state.counters["of_triad"] = median(triad_ratios);
   state.counters["of_touch"] = median(touch_ratios);
+  state.counters["of_read"] = median(read_ratios);
   state.counters["triad_GB/s"] = median(triad_rates);
+  state.counters["touch_GB/s"] = median(touch_rates);
+  state.counters["read_GB/s"] = median(read_rates);
+  state.counters["roofline_Gparameter/s"] =
+      median(roof == Roof::kRead ? read_rates : touch_rates) / bytes;
 }
 
 void update_row(benchmark::State& state, const Row& row) {
@@ -224,9 +272,44 @@ void update_row(benchmark::State& state, const Row& row) {
   UpdateNumbers numbers;
   numbers.rule = row.rule;
   numbers.learning_rate = 1e-6f;
-  measure(state, update_bytes_per_element(piece, row.rule), [&](TaskPool& pool) {
+  measure(state, update_bytes_per_element(piece, row.rule), Roof::kTouch, [&](TaskPool& pool) {
     if (update_piece(piece, numbers, pool) != 0) std::abort();
   });
+}
+
+/// Field report 70: moments of 1e-40 against moments of 1e-10, in turns.
+void subnormal_row(benchmark::State& state) {
+  Memory& m = memory();
+  TaskPool& pool = pool_of(static_cast<int>(state.range(0)));
+  const void* source = m.gradients[0].get();
+  UpdatePiece piece;
+  piece.element_count = kElements;
+  piece.gradients = {DType::kBF16, {&source, 1}};
+  piece.high = piece.new_high = reinterpret_cast<BFloat16*>(m.high.get());
+  piece.remainder = m.remainder.get();
+  piece.first_moment = {m.first.get(), nullptr};
+  piece.second_moment = {m.second.get(), nullptr};
+  UpdateNumbers numbers;
+  numbers.learning_rate = 1e-6f;
+  numbers.gradient_scale = 1e-30f;  // its square is no number: moments stay as small as they are
+  auto pass_ns = [&](float moment) {
+    for_tasks(pool, [&](int64_t begin, int64_t end) {
+      std::fill(m.first.get() + begin, m.first.get() + end, moment);
+      std::fill(m.second.get() + begin, m.second.get() + end, moment);
+    });
+    int64_t start_ns = RealClock::instance().now_ns();
+    if (update_piece(piece, numbers, pool) != 0) std::abort();
+    return static_cast<double>(RealClock::instance().now_ns() - start_ns);
+  };
+  std::vector<double> ratios;
+  for (auto turn : state) {
+    (void)turn;
+    double small_ns = pass_ns(1e-40f);
+    ratios.push_back(small_ns / pass_ns(1e-10f));
+    state.SetIterationTime(small_ns * 1e-9);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  state.counters["time_of_normal"] = ratios[ratios.size() / 2];
 }
 
 void add(const std::string& name, const std::function<void(benchmark::State&)>& body) {
@@ -242,7 +325,7 @@ void add_rows() {
   add("adamw/split", [](benchmark::State& state) { update_row(state, {}); });
   add("adamw/plain_loop_28_bytes", [](benchmark::State& state) {
     memory().clear_moments();
-    measure(state, 28, [](TaskPool& pool) { plain_update(memory(), pool); });
+    measure(state, 28, Roof::kTouch, [](TaskPool& pool) { plain_update(memory(), pool); });
   });
   auto row = [](const std::string& name, const Row& what) {
     add(name, [what](benchmark::State& state) { update_row(state, what); });
@@ -255,15 +338,16 @@ void add_rows() {
   row("adam/split", {UpdateRule::kAdam});
   row("sgd/split", {UpdateRule::kSgd});
   row("lion/split", {UpdateRule::kLion});
+  add("adamw/split/subnormal_moments", subnormal_row);
   add("norm/bf16", [](benchmark::State& state) {
     const void* source = memory().gradients[0].get();
-    measure(state, 2, [source](TaskPool& pool) {
+    measure(state, 2, Roof::kRead, [source](TaskPool& pool) {
       benchmark::DoNotOptimize(sum_of_squares({DType::kBF16, {&source, 1}}, kElements, pool));
     });
   });
   add("norm/fp32", [](benchmark::State& state) {
     const void* source = memory().wide_gradient.get();
-    measure(state, 4, [source](TaskPool& pool) {
+    measure(state, 4, Roof::kRead, [source](TaskPool& pool) {
       benchmark::DoNotOptimize(sum_of_squares({DType::kF32, {&source, 1}}, kElements, pool));
     });
   });
@@ -274,7 +358,8 @@ void add_rows() {
 
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("simd", std::string(stagecoach::simd_target_name()));
-  benchmark::AddCustomContext("threads", std::to_string(stagecoach::usable_thread_count()));
+  benchmark::AddCustomContext("threads", std::to_string(stagecoach::all_threads()));
+  benchmark::AddCustomContext("numa_nodes", std::to_string(stagecoach::numa_node_count()));
   stagecoach::add_rows();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -110,8 +110,8 @@ class Ops : public OpRequests {
   /// out = in, rounded to out's dtype (nearest, ties to even); fp32, bf16 or fp16 each.
   /// Call: out | in.
   Result<Timepoint> convert(Stream& stream, const Convert& request);
-  /// out[1] fp64 = sum of squares in pieces of 64 Ki elements, each summed in fp64 in index order,
-  /// the pieces then likewise. Call: out | in.
+  /// out[1] fp64 = sum of squares in fp64, in pieces, lanes and an order that square_sum.h has.
+  /// Call: out | in.
   Result<Timepoint> sum_of_squares(Stream& stream, const SumOfSquares& request);
   /// out[1] uint64 = order-dependent checksum of in's bytes (size a multiple of 4): h = h *
   /// 0x100000001b3 ^ word, over 32-bit words, from 0xcbf29ce484222325. Call: out | in.

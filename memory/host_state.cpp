@@ -22,15 +22,18 @@ struct BlockPieces {
   int copies = 1;
   ByteCount master = 0;     ///< fp32, where devices do not read that
   ByteCount remainder = 0;  ///< of a split master
-  ByteCount moment = 0;     ///< each of two
-  ByteCount sum = 0;        ///< of several rounds
-  ByteCount slot = 0;       ///< where a gradient lands
-  int state_slots = 0;      ///< beside the others
-  int landing_slots = 0;    ///< apart
+  ByteCount moment = 0;     ///< each
+  ByteCount scales = 0;     ///< of each moment
+  int moments = 0;
+  ByteCount sum = 0;      ///< of several rounds
+  ByteCount slot = 0;     ///< where a gradient lands
+  int state_slots = 0;    ///< beside the others
+  int landing_slots = 0;  ///< apart
 
   ByteCount state() const {
     return copies * Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
-           2 * Arena::padded(moment) + Arena::padded(sum) + state_slots * Arena::padded(slot);
+           moments * (Arena::padded(moment) + Arena::padded(scales)) + Arena::padded(sum) +
+           state_slots * Arena::padded(slot);
   }
 };
 
@@ -44,7 +47,11 @@ BlockPieces pieces_of(const BlockLayout& layout, const HostStateOptions& options
   if (options.compute_dtype == DType::kF16) pieces.master = count * kFloat;
   if (options.compute_dtype == DType::kBF16) pieces.remainder = count * ByteCount{sizeof(int16_t)};
   STAGECOACH_CHECK(layout.site_count >= 1);
-  pieces.moment = count * kFloat;
+  pieces.moment = count * moment_value_bytes(options.moments.format);
+  if (options.moments.format == MomentFormat::kBlockwise8) {
+    pieces.scales = moment_scale_count(layout.parts, count) * kFloat;
+  }
+  pieces.moments = options.moments.count;
   pieces.slot = pieces.copy;
   if (options.rounds > 1) pieces.sum = count * kFloat;
   pieces.state_slots = options.rounds > 1 ? 0 : 1;
@@ -147,11 +154,18 @@ void HostState::carve(BlockLayout layout) {
   }
   block.master = take(pieces.master, PieceUse::kStays);
   block.remainder = take(pieces.remainder, PieceUse::kStays);
-  block.first_moment = take(pieces.moment, PieceUse::kStays);
-  block.second_moment = take(pieces.moment, PieceUse::kStays);
+  if (pieces.moments > 0) {
+    block.first_moment = take(pieces.moment, PieceUse::kStays);
+    block.first_scales = take(pieces.scales, PieceUse::kStays);
+  }
+  if (pieces.moments > 1) {
+    block.second_moment = take(pieces.moment, PieceUse::kStays);
+    block.second_scales = take(pieces.scales, PieceUse::kStays);
+  }
   block.sum = take(pieces.sum, PieceUse::kStays);
-  for (int slot = 0; slot < pieces.state_slots; ++slot)
+  for (int slot = 0; slot < pieces.state_slots; ++slot) {
     block.slots.push_back(take(pieces.slot, PieceUse::kTravels));
+  }
   for (int slot = 0; slot < pieces.landing_slots; ++slot) {
     block.slots.push_back(landing_->take(pieces.slot));
   }
@@ -218,24 +232,24 @@ Status HostState::write_parameters(int index, int64_t offset, std::span<const fl
   return Status::ok();
 }
 
-const BufferView& HostState::moment_view(Moment moment, int block) const {
-  STAGECOACH_CHECK(!is_frozen(block));
-  return moment == Moment::kFirst ? blocks_[block].first_moment : blocks_[block].second_moment;
+MomentView HostState::moment(Moment moment, int index, int64_t offset, int64_t count) const {
+  const Block& block = blocks_[index];
+  bool is_first = moment == Moment::kFirst;
+  const BufferView& kept = is_first ? block.first_moment : block.second_moment;
+  STAGECOACH_CHECK(!kept.is_none() && offset >= 0 && offset + count <= block.layout.element_count);
+  ByteCount size = moment_value_bytes(options_.moments.format);
+  MomentView view;
+  view.values = {data_at<std::byte>(kept, offset * size), static_cast<size_t>(count * size)};
+  if (options_.moments.format != MomentFormat::kBlockwise8) return view;
+  int64_t scale = moment_scale_index(block.layout.parts, offset);
+  view.scales = {data_at<float>(is_first ? block.first_scales : block.second_scales, scale),
+                 static_cast<size_t>(moment_scale_count({}, count))};
+  return view;
 }
 
-void HostState::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
-  const BufferView& view = moment_view(moment, block);
-  STAGECOACH_CHECK(offset >= 0 &&
-                   offset + static_cast<int64_t>(out.size()) <= element_count(block));
-  std::memcpy(out.data(), data_at<float>(view, offset), out.size_bytes());
-}
-
-void HostState::write_moment(Moment moment, int block, int64_t offset,
-                             std::span<const float> values) {
-  const BufferView& view = moment_view(moment, block);
-  STAGECOACH_CHECK(offset >= 0 &&
-                   offset + static_cast<int64_t>(values.size()) <= element_count(block));
-  std::memcpy(data_at<float>(view, offset), values.data(), values.size_bytes());
+void HostState::read_moment(Moment which, int block, int64_t offset, std::span<float> out) const {
+  MomentView view = moment(which, block, offset, static_cast<int64_t>(out.size()));
+  decode_moment(which, options_.moments.format, view, out);
 }
 
 BlockMemory HostState::memory(int index) {
@@ -258,8 +272,12 @@ BlockMemory HostState::memory(int index) {
       memory.new_parameters = data_at<float>(next);
   }
   memory.remainder = data_at<int16_t>(block.remainder);
-  memory.first_moment = data_at<float>(block.first_moment);
-  memory.second_moment = data_at<float>(block.second_moment);
+  memory.moment_format = options_.moments.format;
+  memory.first_moment = data_at<std::byte>(block.first_moment);
+  memory.second_moment = data_at<std::byte>(block.second_moment);
+  memory.first_scales = data_at<float>(block.first_scales);
+  memory.second_scales = data_at<float>(block.second_scales);
+  memory.parts = block.layout.parts;
   if (accumulates_) {
     memory.gradients = {data_at<const float>(block.sum)};
     return memory;

@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "core/task_pool.h"
 #include "memory/arena.h"
+#include "memory/moments.h"
 
 namespace stagecoach {
 
@@ -20,7 +21,8 @@ struct BlockLayout {
   std::string name;
   int64_t element_count = 0;
   int site_count = 1;
-  bool is_frozen = false;  ///< not trained: only what devices read is kept
+  bool is_frozen = false;           ///< not trained: only what devices read is kept
+  std::vector<int64_t> parts = {};  ///< where parameters begin; empty: the block is one
 };
 
 /// What all blocks of a host state share.
@@ -32,6 +34,7 @@ struct HostStateOptions {
   /// Copies of what devices read of a trained block: 2 where an update writes a new version while
   /// the one before it is read.
   int versions = 1;
+  MomentOptions moments = {};  ///< of trained blocks
 };
 
 /// Bytes of a host state, alignment included.
@@ -58,17 +61,19 @@ struct BlockMemory {
   BFloat16* new_high = nullptr;       ///< where the next version goes; may be the same place
   int16_t* remainder = nullptr;       ///< updated in place: nothing but updates reads it
   Float16* new_rounded = nullptr;     ///< fp16 training: the next version of what devices read
-  float* first_moment = nullptr;      ///< fp32
-  float* second_moment = nullptr;     ///< fp32
+  MomentFormat moment_format = MomentFormat::kFloat32;
+  void* first_moment = nullptr;    ///< in that format; null where none is kept
+  void* second_moment = nullptr;   ///< likewise
+  float* first_scales = nullptr;   ///< of 8-bit moments: moment_scale_index of `parts`
+  float* second_scales = nullptr;  ///< likewise
+  std::span<const int64_t> parts;  ///< of the layout
   DType gradient_dtype = DType::kF32;
   /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
   std::vector<const void*> gradients;
 };
 
-/// Which of AdamW's two means: of gradients, or of their squares.
-enum class Moment : uint8_t { kFirst, kSecond };
-
-/// All training state, in host memory, a block's arrays side by side:
+/// All training state, in host memory, a block's arrays side by side. With two moments, of which
+/// optimizers may keep fewer:
 ///
 ///   bf16   high halves, which devices read, remainders, moments, gradient: 2 + 2 + 8 + 2 bytes
 ///   fp32   master, which devices read, moments, gradient:                      4 + 8 + 4 bytes
@@ -96,9 +101,10 @@ class HostState {
   /// Sets them and what devices read of them. Invalid argument when one is not finite; nothing is
   /// written then.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// Moments of a trained block, likewise.
+  /// Copies a moment that a trained block keeps, as fp32, likewise.
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
-  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
+  /// `count` elements of it as they are kept; 8-bit ones from a scale's first element on.
+  MomentView moment(Moment moment, int block, int64_t offset, int64_t count) const;
 
   /// Updates of `block` so far, skipped ones included.
   int64_t version(int block) const { return blocks_[block].version; }
@@ -138,6 +144,7 @@ class HostState {
     BlockLayout layout;
     std::array<BufferView, 2> copies;  ///< what devices read; one alone where one version is kept
     BufferView master, remainder, first_moment, second_moment, sum;
+    BufferView first_scales, second_scales;
     std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
     int64_t version = 0;
@@ -151,7 +158,6 @@ class HostState {
   }
   void make_next(Block& block, int copy);
   HostState() = default;
-  const BufferView& moment_view(Moment moment, int block) const;
   void carve(BlockLayout layout);
   void add_slots(Block& block, int round, TaskPool& pool);
 

@@ -20,6 +20,7 @@ struct HostUpdates::Step {
   StepOutcome outcome;
   std::shared_ptr<BlockOptimizer> optimizer;
   std::function<Task<Status>(int block)> contributed;
+  std::function<void()> on_verdict;
   std::vector<double> sums;  ///< per block
   int sums_missing = 0;
   Latch judged;
@@ -64,11 +65,13 @@ int64_t HostUpdates::deadline(int64_t step, int block) const {
 Task<Result<StepOutcome>> HostUpdates::run(int64_t number,
                                            std::shared_ptr<BlockOptimizer> optimizer,
                                            std::function<Task<Status>(int block)> contributed,
+                                           std::function<void()> judged,
                                            std::function<void(const Status&)> on_failure) {
   int block_count = setup_.state->block_count();
   auto step = std::make_shared<Step>(*setup_.executor, number, std::move(optimizer),
                                      static_cast<size_t>(block_count));
   step->contributed = std::move(contributed);
+  step->on_verdict = std::move(judged);
   TaskGroup group(*setup_.executor);
   group.set_on_failure([&](const Status& status) {
     step->judged.set(status);
@@ -134,6 +137,7 @@ Status HostUpdates::judge(Step& step) {
   STAGECOACH_ASSIGN_OR_RETURN(StepVerdict verdict, step.optimizer->judge(total));
   // Updates that do not wait for it are reading the one they began with.
   if (step.optimizer->is_gated()) step.outcome.verdict = verdict;
+  step.on_verdict();
   return Status::ok();
 }
 

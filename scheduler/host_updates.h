@@ -53,6 +53,7 @@ class HostUpdates {
   /// landed and have been added up.
   Task<Result<StepOutcome>> run(int64_t number, std::shared_ptr<BlockOptimizer> optimizer,
                                 std::function<Task<Status>(int block)> contributed,
+                                std::function<void()> judged,
                                 std::function<void(const Status&)> on_failure);
   /// Ends all waits.
   void fail(const Status& status) { turns_.fail(status); }

@@ -53,7 +53,7 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
       add_block(network, use.block, rounds, profile);
       if (use.site > 0 || network.blocks[use.block].is_frozen) continue;
       double parameters = static_cast<double>(network.blocks[use.block].element_count);
-      double touched = parameters * kUpdateBytesPerParameter;
+      double touched = parameters * rates.update_bytes_per_parameter;
       profile.update_bytes += static_cast<ByteCount>(touched);
       profile.update_ns += touched / rates.host_bytes_per_s * 1e9;
     }

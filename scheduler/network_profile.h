@@ -7,15 +7,17 @@
 
 namespace stagecoach {
 
+/// Bytes that an update touches for each parameter in bf16: gradient read, weight, remainder and
+/// two fp32 moments read and written. update_cost.h has those of other optimizers and dtypes.
+inline constexpr double kUpdateBytesPerParameter = 26;
+
 /// What layer times are computed from before anything has been measured.
 struct ProfileRates {
   double flop_per_s = 0;        ///< of a device of speed 1
   double host_bytes_per_s = 0;  ///< what the host's update touches
+  double update_bytes_per_parameter = kUpdateBytesPerParameter;
 };
 
-/// Bytes that an update touches for each parameter: gradient read, weight, remainder and two fp32
-/// moments read and written.
-inline constexpr double kUpdateBytesPerParameter = 26;
 /// No layer takes less, however little it computes.
 inline constexpr double kLeastLayerNs = 1000;
 

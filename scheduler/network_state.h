@@ -14,6 +14,6 @@ std::vector<BlockLayout> state_layouts(const Network& network);
 
 /// What a step of `rounds` (>= 1) on `network` keeps for all of them.
 HostStateOptions state_options(const Network& network, int rounds, Residence residence,
-                               UpdateMode update);
+                               UpdateMode update, const MomentOptions& moments);
 
 }  // namespace stagecoach

@@ -7,6 +7,7 @@
 #include "scheduler/inference_planner.h"
 #include "scheduler/network_profile.h"
 #include "scheduler/schedules/roundpipe.h"
+#include "scheduler/update_cost.h"
 
 namespace stagecoach {
 
@@ -81,7 +82,10 @@ StepSetup step_setup(const Network& network, const PlanRequest& request) {
     setup.layers = request.measured->layers;
     setup.devices = request.measured->devices;
   } else {
-    setup.layers = profile_network(network, request.shape, kAnyRates);
+    ProfileRates rates = kAnyRates;
+    rates.update_bytes_per_parameter =
+        update_bytes_per_parameter(network.dtype, request.rounds, request.moments);
+    setup.layers = profile_network(network, request.shape, rates);
     double fastest = 0;
     for (const DeviceInfo& info : request.devices) fastest = std::max(fastest, info.speed);
     for (const DeviceInfo& info : request.devices) {

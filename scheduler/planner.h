@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "hal/device_info.h"
+#include "memory/moments.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -33,6 +34,7 @@ struct PlanRequest {
   UpdateMode update = UpdateMode::kBarrier;
   bool is_static = false;  ///< streamed stages stay on their device: the baseline
   ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
+  MomentOptions moments = {};                              ///< of the optimizer
   /// Layer times, device speeds and links as measured; nothing: by FLOP and DeviceInfo::speed, with
   /// links that take no time.
   std::optional<MeasuredRun> measured;

@@ -56,7 +56,8 @@ StageExecutor::StageExecutor(const StageExecutorSetup& setup)
                 setup.network}),
       background_(executor_),
       ended_(executor_),
-      step_count_(setup.first_step) {
+      step_count_(setup.first_step),
+      judged_count_(setup.first_step) {
   for (Ordering ordering : setup.left_out) consistency_.leave_out(ordering);
   background_.set_on_failure([this](const Status& status) { fail(status); });
   if (virtual_time_ != nullptr) executor_.set_idle([this] { return advance_virtual_time(); });
@@ -175,6 +176,15 @@ Status StageExecutor::start_step(std::shared_ptr<BlockOptimizer> optimizer) {
   steps_.push_back(step);
   background_.spawn(run_step(step));
   return Status::ok();
+}
+
+Status StageExecutor::await_verdicts(int64_t steps) {
+  return run_on_controller(await_judged(steps));
+}
+
+Task<Status> StageExecutor::await_judged(int64_t steps) {
+  while (judged_count_ < steps) STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
+  co_return Status::ok();
 }
 
 Status StageExecutor::finish(size_t passes, size_t steps) {

@@ -81,6 +81,8 @@ class StageExecutor {
   /// Begins an update of all trained blocks with the gradients of the training passes since the
   /// last; it goes on while this class is at work. `optimizer` must live until it has ended.
   Status start_step(std::shared_ptr<BlockOptimizer> optimizer);
+  /// Returns when `steps` steps, counted from the first of all, have had their verdict.
+  Status await_verdicts(int64_t steps);
   /// Returns when at most `passes` passes and `steps` steps are under way.
   Status finish(size_t passes, size_t steps);
   /// Whether nothing is under way, be it because something failed.
@@ -112,6 +114,7 @@ class StageExecutor {
   Task<Status> await_cell(Cell& cell, Device& device);
   Task<Status> await_outputs(std::shared_ptr<Pass> pass);
   Task<Status> await_few(size_t passes, size_t steps);
+  Task<Status> await_judged(int64_t steps);
   Task<Status> collect_gradients(std::shared_ptr<Pass> pass, int block);
   Task<Status> run_step(std::shared_ptr<Step> step);
   Status report(Pass& pass);
@@ -139,7 +142,8 @@ class StageExecutor {
   std::vector<FinishedPass> finished_passes_;
   std::vector<StepOutcome> finished_steps_;
   int64_t pass_count_ = 0;
-  int64_t step_count_ = 0;  ///< asked for
+  int64_t step_count_ = 0;    ///< asked for
+  int64_t judged_count_ = 0;  ///< whose verdict is there
   int64_t longest_operation_ns_ = 0;
   std::vector<int64_t> idle_since_ns_;  ///< per device: the end of the last pass's computing
 };

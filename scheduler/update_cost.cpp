@@ -2,6 +2,14 @@
 
 namespace stagecoach {
 
+double update_bytes_per_parameter(DType dtype, int rounds, const MomentOptions& moments) {
+  constexpr double kFloatBytes = 4;
+  double gradient = rounds > 1 ? kFloatBytes : static_cast<double>(dtype_size_bytes(dtype));
+  double published = dtype == DType::kF16 ? 2 : 0;
+  double kept = moments.count * moment_bytes_per_element(moments.format);
+  return gradient + 2 * (kFloatBytes + kept) + published;
+}
+
 void set_update_cost(StepSetup& setup, double bytes_per_parameter, double bytes_per_ns) {
   constexpr double kParameterBytes = 2;
   for (LayerProfile& layer : setup.layers) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/dtype.h"
+#include "memory/moments.h"
 #include "scheduler/layer_profile.h"
 
 namespace stagecoach {
@@ -11,6 +13,10 @@ inline constexpr double kRoundSumBytesPerParameter = 4;
 inline constexpr double kRoundPipeUpdateBytesPerParameter = 42;
 /// Pieces in which RoundPipe uploads large parameters; same source.
 inline constexpr ByteCount kRoundPipePieceBytes = 256 * kMiB;
+
+/// Host memory that the update of one parameter touches in a step of `rounds`: its gradient read,
+/// weight and moments read and written, and with fp16 what devices read written.
+double update_bytes_per_parameter(DType dtype, int rounds, const MomentOptions& moments);
 
 /// Sets what updates of 16-bit parameters take on a host whose threads touch `bytes_per_ns`.
 void set_update_cost(StepSetup& setup, double bytes_per_parameter, double bytes_per_ns);

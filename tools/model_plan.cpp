@@ -8,6 +8,7 @@
 #include "memory/activation_store.h"
 #include "scheduler/network_profile.h"
 #include "scheduler/stage_memory.h"
+#include "scheduler/update_cost.h"
 #include "tools/model_options.h"
 #include "train/run_memory.h"
 #include "train/trainer_options.h"
@@ -33,8 +34,9 @@ HostNeed need_of(const Network& network, const ModelPlanRequest& request,
 StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
                     const RatedDevices& rated) {
   StepSetup setup;
-  setup.layers =
-      profile_network(network, request.shape, {rated.flop_per_s, rated.host_bytes_per_s});
+  ProfileRates rates{rated.flop_per_s, rated.host_bytes_per_s,
+                     update_bytes_per_parameter(network.dtype, request.rounds, {})};
+  setup.layers = profile_network(network, request.shape, rates);
   use_rated_devices(rated, setup);
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;

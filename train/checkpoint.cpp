@@ -12,7 +12,6 @@
 
 #include "core/digest.h"
 #include "core/file.h"
-#include "core/float_pieces.h"
 #include "model/gpt2_weights.h"
 #include "model/safetensors.h"
 
@@ -69,6 +68,12 @@ std::vector<std::pair<int64_t, std::string>> list_folders(const std::string& run
   return found;
 }
 
+std::string dtype_of(const CheckpointRecord& record) {
+  const Json* model = record.config.find("model");
+  const Json* dtype = model == nullptr ? nullptr : model->find("dtype");
+  return dtype != nullptr && dtype->is_string() ? dtype->as_string() : "";
+}
+
 Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   Json json = Json::object();
   json["format_version"] = kFormatVersion;
@@ -78,6 +83,11 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   json["data_digest"] = record.data_digest;
   json["weights_sha256"] = record.weights_sha256;
   json["moments_sha256"] = record.moments_sha256;
+  if (dtype_of(record) == "fp16") {
+    json["loss_scale"]["value"] = record.loss_scale.value;
+    json["loss_scale"]["good_steps"] = record.loss_scale.good_steps;
+    json["loss_scale"]["skipped_steps"] = record.loss_scale.skipped_steps;
+  }
   json["config"] = record.config;
   json["model"] = record.model;
   for (const char* file : kListedFiles) {
@@ -90,6 +100,26 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
 bool has(const Json& json, const char* key, bool (Json::*is_type)() const) {
   const Json* member = json.find(key);
   return member != nullptr && (member->*is_type)();
+}
+
+/// Of fp16 alone; without it a run would go on with other numbers.
+Status read_loss_scale(const Json& json, const std::string& path, CheckpointRecord& record) {
+  if (dtype_of(record) != "fp16") return Status::ok();
+  const Json* scale = json.find("loss_scale");
+  bool complete = scale != nullptr && scale->is_object() &&
+                  has(*scale, "value", &Json::is_number) &&
+                  has(*scale, "good_steps", &Json::is_integer) &&
+                  has(*scale, "skipped_steps", &Json::is_integer);
+  if (!complete) return data_loss(fmt::format("{}: loss_scale is missing or not whole", path));
+  record.loss_scale = {scale->find("value")->as_number(), scale->find("good_steps")->as_integer(),
+                       scale->find("skipped_steps")->as_integer()};
+  const LossScale& read = record.loss_scale;
+  bool possible = read.value >= kLeastLossScale && read.good_steps >= 0 &&
+                  read.skipped_steps >= 0 && read.skipped_steps <= record.iteration;
+  if (possible) return Status::ok();
+  return data_loss(fmt::format("{}: loss_scale is {} after {} good steps and {} skipped ones of {}",
+                               path, read.value, read.good_steps, read.skipped_steps,
+                               record.iteration));
 }
 
 /// Reads trainer_state.json and compares the files it lists. The error says what is wrong.
@@ -130,6 +160,7 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   record.config = *json.find("config");
   record.model = *json.find("model");
+  STAGECOACH_RETURN_IF_ERROR(read_loss_scale(json, path, record));
   record.data_digest = json.find("data_digest")->as_string();
   record.weights_sha256 = json.find("weights_sha256")->as_string();
   record.moments_sha256 = json.find("moments_sha256")->as_string();
@@ -148,6 +179,11 @@ std::vector<int64_t> dimensions(const Shape& shape) {
 
 constexpr Moment kMoments[] = {Moment::kFirst, Moment::kSecond};
 
+/// Those of them that are kept.
+std::span<const Moment> kept_moments(const MomentOptions& moments) {
+  return std::span(kMoments).first(static_cast<size_t>(moments.count));
+}
+
 std::string moment_name(const ParameterInfo& parameter, Moment moment) {
   return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
 }
@@ -155,11 +191,12 @@ std::string moment_name(const ParameterInfo& parameter, Moment moment) {
 /// Calls `visit(block, parameter, moment)`, which returns a Status, for what has moments, in block
 /// order; ends with the first failure.
 template <typename Visit>
-Status for_each_moment(const Network& network, Visit visit) {
+Status for_each_moment(const Trainer& trainer, Visit visit) {
+  const Network& network = trainer.network();
   for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
     if (network.blocks[block].is_frozen) continue;
     for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      for (Moment moment : kMoments) {
+      for (Moment moment : kept_moments(trainer.moments())) {
         STAGECOACH_RETURN_IF_ERROR(visit(block, parameter, moment));
       }
     }
@@ -167,65 +204,85 @@ Status for_each_moment(const Network& network, Visit visit) {
   return Status::ok();
 }
 
-/// sha256 of both moments of every parameter, in block order.
-Result<std::string> moments_sha256(const Trainer& trainer) {
+MomentView view_of(Trainer& trainer, int block, const ParameterInfo& parameter, Moment moment) {
+  return trainer.moment(moment, block, parameter.offset, parameter.shape.element_count());
+}
+
+SafetensorsType type_of(MomentFormat format) {
+  if (format == MomentFormat::kFloat32) return SafetensorsType::kF32;
+  return format == MomentFormat::kBFloat16 ? SafetensorsType::kBF16 : SafetensorsType::kU8;
+}
+
+constexpr const char* kScalesSuffix = ".scales";
+
+/// sha256 of all moments of every parameter as they are kept, in block order.
+Result<std::string> moments_sha256(Trainer& trainer) {
   Sha256 digest;
   auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
-    return for_each_float_piece(
-        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
-          trainer.read_moment(moment, block, parameter.offset + first, piece);
-          digest.update(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
-          return Status::ok();
-        });
+    MomentView view = view_of(trainer, block, parameter, moment);
+    digest.update(view.values.data(), static_cast<ByteCount>(view.values.size()));
+    digest.update(view.scales.data(), static_cast<ByteCount>(view.scales.size_bytes()));
+    return Status::ok();
   };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return digest.hex();
 }
 
-Status save_moments(const std::string& folder, const Trainer& trainer) {
+Status save_moments(const std::string& folder, Trainer& trainer) {
   std::vector<SafetensorsTensor> tensors;
   auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
+    MomentView view = view_of(trainer, block, parameter, moment);
     SafetensorsTensor tensor;
     tensor.shape = dimensions(parameter.shape);
     tensor.name = moment_name(parameter, moment);
-    tensor.read_f32 = [&trainer, block, moment, offset = parameter.offset](int64_t first,
-                                                                           std::span<float> out) {
-      trainer.read_moment(moment, block, offset + first, out);
-    };
+    tensor.type = type_of(trainer.moments().format);
+    tensor.data = view.values.data();
+    if (!view.scales.empty()) {
+      SafetensorsTensor scales;
+      scales.shape = {static_cast<int64_t>(view.scales.size())};
+      scales.name = tensor.name + kScalesSuffix;
+      scales.data = view.scales.data();
+      tensors.push_back(std::move(scales));
+    }
     tensors.push_back(std::move(tensor));
     return Status::ok();
   };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer.network(), add));
+  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
 }
 
-Result<const SafetensorInfo*> find_tensor(const SafetensorsFile& file, const std::string& name,
-                                          const Shape& shape) {
+/// Copies a whole tensor of `type` and `shape`, bit for bit.
+Status load_tensor(const SafetensorsFile& file, const std::string& name, SafetensorsType type,
+                   const std::vector<int64_t>& shape, std::span<std::byte> out) {
   const SafetensorInfo* tensor = file.find(name);
   if (tensor == nullptr) {
     return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
   }
-  if (tensor->shape != dimensions(shape)) {
-    return data_loss(fmt::format("'{}': tensor '{}' has shape {}, expected {}", file.path(), name,
-                                 format_shape(tensor->shape), format_shape(dimensions(shape))));
+  if (tensor->type != type || tensor->shape != shape) {
+    return data_loss(fmt::format("'{}': tensor '{}' is {} of shape {}, expected {} of shape {}",
+                                 file.path(), name, safetensors_type_name(tensor->type),
+                                 format_shape(tensor->shape), safetensors_type_name(type),
+                                 format_shape(shape)));
   }
-  return tensor;
+  std::span<const std::byte> bytes = file.bytes(*tensor);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+  return Status::ok();
 }
 
 Status load_moments(const std::string& folder, Trainer& trainer) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::open(folder + "/" + kOptimizerFile));
   auto load = [&](int block, const ParameterInfo& parameter, Moment moment) -> Status {
-    STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor,
-                                find_tensor(file, moment_name(parameter, moment), parameter.shape));
-    return for_each_float_piece(
-        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) -> Status {
-          STAGECOACH_RETURN_IF_ERROR(file.read_f32(*tensor, first, piece));
-          trainer.write_moment(moment, block, parameter.offset + first, piece);
-          return Status::ok();
-        });
+    MomentView view = view_of(trainer, block, parameter, moment);
+    std::string name = moment_name(parameter, moment);
+    STAGECOACH_RETURN_IF_ERROR(load_tensor(file, name, type_of(trainer.moments().format),
+                                           dimensions(parameter.shape), view.values));
+    if (view.scales.empty()) return Status::ok();
+    return load_tensor(file, name + kScalesSuffix, SafetensorsType::kF32,
+                       {static_cast<int64_t>(view.scales.size())},
+                       std::as_writable_bytes(view.scales));
   };
-  return for_each_moment(trainer.network(), load);
+  return for_each_moment(trainer, load);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
@@ -245,6 +302,7 @@ Status write_files(const std::string& folder, const CheckpointRecord& record, Tr
   STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
   CheckpointRecord stamped = record;
   stamped.weights_sha256 = trainer.weights_sha256();
+  stamped.loss_scale = trainer.loss_scale();
   STAGECOACH_ASSIGN_OR_RETURN(stamped.moments_sha256, moments_sha256(trainer));
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
@@ -305,14 +363,18 @@ Status describe_save_failure(const Status& status, const std::string& run_folder
 
 }  // namespace
 
-ByteCount checkpoint_bytes(const Network& network) {
+ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments) {
   ByteCount tensors = 0;
   for (const ParameterBlock& block : network.blocks) {
     tensors += static_cast<ByteCount>(block.parameters.size());
   }
-  constexpr ByteCount kBytesPerParameter = 3 * sizeof(float);  // weight and two moments
-  return network.parameter_count() * kBytesPerParameter + 3 * tensors * kHeaderBytesPerTensor +
-         kSmallFilesBytes;
+  double kept =
+      static_cast<double>(sizeof(float)) + moments.count * moment_bytes_per_element(moments.format);
+  // Every tensor's last scale may be of few elements.
+  ByteCount scales = tensors * moments.count * ByteCount{sizeof(float)};
+  ByteCount headers = (1 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
+  return static_cast<ByteCount>(static_cast<double>(network.parameter_count()) * kept) + scales +
+         headers + kSmallFilesBytes;
 }
 
 Status check_free_space(const std::string& folder, ByteCount needed) {
@@ -349,7 +411,7 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
     remove_folder(run_folder, record.iteration, folder);
   }
   fs::remove_all(unfinished, ignored);
-  ByteCount needed = checkpoint_bytes(trainer.network());
+  ByteCount needed = checkpoint_bytes(trainer.network(), trainer.moments());
   auto write = [&]() -> Status {
     STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, needed));
     STAGECOACH_RETURN_IF_ERROR(write_files(unfinished, record, trainer));
@@ -413,6 +475,7 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   trainer.set_iteration(checkpoint.record.iteration);
+  trainer.set_loss_scale(checkpoint.record.loss_scale);
   auto check = [&](const char* file, const char* what, const std::string& found,
                    const std::string& expected) -> Status {
     if (found == expected) return Status::ok();
@@ -430,10 +493,15 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
 
 namespace {
 
+/// A key that the writing version did not have means what is its default now.
 std::string value_at(const Json& config, std::string_view section, std::string_view key) {
-  const Json* table = config.find(section);
-  const Json* value = table == nullptr ? nullptr : table->find(key);
-  return value == nullptr ? "absent" : value->dump();
+  static const Json kDefaults = train_config_to_json(TrainConfig{});
+  for (const Json* from : {&config, &kDefaults}) {
+    const Json* table = from->find(section);
+    const Json* value = table == nullptr ? nullptr : table->find(key);
+    if (value != nullptr) return value->dump();
+  }
+  return "absent";
 }
 
 Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const std::string& there,

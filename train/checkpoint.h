@@ -16,8 +16,8 @@ namespace stagecoach {
 /// What a checkpoint says of the run that wrote it: trainer_state.json.
 ///
 /// A checkpoint is a folder RUN/checkpoint-<iteration>: config.json and model.safetensors (fp32,
-/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments)
-/// and trainer_state.json. RUN/checkpoint is a link to the newest.
+/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments
+/// that the optimizer keeps) and trainer_state.json. RUN/checkpoint is a link to the newest.
 struct CheckpointRecord {
   int64_t iteration = 0;  ///< updates done
   Json config;            ///< the training configuration
@@ -27,6 +27,7 @@ struct CheckpointRecord {
   std::string moments_sha256;
   double loss_first = 0;
   double loss_last = 0;
+  LossScale loss_scale;  ///< of fp16
 };
 
 /// A whole checkpoint on disk.
@@ -36,7 +37,7 @@ struct FoundCheckpoint {
 };
 
 /// Bytes a checkpoint of this network takes, rounded up generously.
-ByteCount checkpoint_bytes(const Network& network);
+ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments);
 
 /// Ok when the file system of `folder` (which need not exist yet) has room for `needed` bytes; else
 /// an io failure that names both and what to do.
@@ -59,8 +60,8 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
 /// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
-/// Fills parameters, moments and iteration of `trainer`. Data loss when the weights are not those
-/// that the record's digest names.
+/// Fills parameters, moments, loss scale and iteration of `trainer`. Data loss when the weights are
+/// not those that the record's digest names.
 Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
 
 /// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid

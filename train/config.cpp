@@ -115,7 +115,8 @@ Result<Json> override_value(const ConfigField& field, const std::string& text,
     const Json& value = *parsed->find("value");
     bool bare_number = field.is_text && value.is_number();
     // A folder called 123 is text, but sizes may be written as numbers.
-    if (!bare_number || field.key == "train.eval_tokens") return value;
+    bool may_be_number = field.key == "train.eval_tokens" || field.key == "train.loss_scale";
+    if (!bare_number || may_be_number) return value;
   }
   if (field.is_text) return Json(text);
   return invalid_argument(fmt::format("{}: the value '{}' is not TOML; write for example {} = {}",
@@ -203,6 +204,12 @@ Status check_combinations(const TrainConfig& config, const std::string& source) 
                     "does not have it yet; streamed stages recompute: set activations.policy = "
                     "\"auto\"",
                     source, config.schedule.kind));
+  }
+  if (config.train.loss_scale > 0 && config.model.dtype != DType::kF16) {
+    return invalid_argument(fmt::format(
+        "{}: train.loss_scale = {} with model.dtype = \"{}\": only fp16 scales its loss; "
+        "remove the key or set model.dtype = \"fp16\"",
+        source, config.train.loss_scale, dtype_name(config.model.dtype)));
   }
   return check_divisible(config, source);
 }
@@ -292,7 +299,9 @@ std::string train_config_to_toml(const TrainConfig& config) {
     for (size_t at = 0; (at = written.find('\x7f', at)) != std::string::npos;) {
       written.replace(at, 1, "\\u007f");
     }
-    text += fmt::format("{} = {}\n", last_part(field.key), written);
+    bool rounds = field.key == "optimizer.moments" && config.optimizer.moments != "fp32";
+    std::string comment = rounds ? fmt::format("  # {}", kMomentsChangeNumerics) : "";
+    text += fmt::format("{} = {}{}\n", last_part(field.key), written, comment);
   }
   return text;
 }

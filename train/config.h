@@ -17,7 +17,7 @@ namespace stagecoach {
 struct ModelConfig {
   std::string path;              ///< Hugging Face folder, config.json or preset
   std::string init = "weights";  ///< "weights" or "random"
-  DType dtype = DType::kF32;     ///< of compute copies; fp32 until mixed precision is proven
+  DType dtype = DType::kF32;     ///< of compute copies
 };
 
 /// `[data]`
@@ -41,12 +41,15 @@ struct RunConfig {
   ByteCount eval_tokens = kMiB;
   int64_t log_every = 1;
   std::string deterministic = "auto";
+  double loss_scale = 0;  ///< of fp16: where it starts; 0: "auto"
 };
 
 /// `[optimizer]`
 struct OptimizerConfig {
   std::string kind = "adamw";
   double lr = 3e-4;
+  double momentum = 0.9;  ///< of sgd
+  std::string moments = "fp32";
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
@@ -88,6 +91,10 @@ struct OutputConfig {
   std::string resume = "auto";  ///< "auto", "never" or a folder
 };
 
+/// What to tell of optimizer.moments other than "fp32".
+inline constexpr const char* kMomentsChangeNumerics =
+    "changes numerics: results differ from those of fp32 moments";
+
 /// A whole training configuration, as `train --config` reads it.
 struct TrainConfig {
   ModelConfig model;
@@ -113,7 +120,8 @@ Result<TrainConfig> parse_train_config(std::string_view text,
                                        const std::vector<std::string>& overrides,
                                        const std::string& source);
 
-/// The configuration as TOML text, every key with its value; reads back to the same configuration.
+/// The configuration as TOML text, every key with its value, and a comment behind what changes
+/// numerics; reads back to the same configuration.
 std::string train_config_to_toml(const TrainConfig& config);
 /// The configuration as JSON, for checkpoints.
 Json train_config_to_json(const TrainConfig& config);

@@ -18,6 +18,7 @@ namespace {
 
 /// Below it, sqrt(0) + eps is no normal fp32 number and the update of an unused parameter is 0 / 0.
 constexpr double kLeastEpsilon = 1e-30;
+constexpr double kMostLossScale = 0x1p100;
 constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr int64_t kMaxBatch = 1 << 20;
 constexpr int64_t kMaxSequence = 1 << 24;
@@ -201,7 +202,7 @@ ConfigField files_field(std::string key, Access<std::vector<std::string>> access
 ConfigField dtype_field() {
   auto read = [](const Json& value, TrainConfig& config) -> Status {
     STAGECOACH_RETURN_IF_ERROR(
-        check_choice("model.dtype", value, {{"fp32", "bf16"}, {"fp16"}, {}}));
+        check_choice("model.dtype", value, {{"fp32", "bf16", "fp16"}, {}, {}}));
     STAGECOACH_ASSIGN_OR_RETURN(config.model.dtype, parse_compute_dtype(value.as_string()));
     return Status::ok();
   };
@@ -258,6 +259,25 @@ ConfigField deterministic_field() {
     return Json(config.train.deterministic == "true");
   };
   return {"train.deterministic", true, read, show};
+}
+
+ConfigField loss_scale_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (value.is_string() && value.as_string() == "auto") {
+      config.train.loss_scale = 0;
+      return Status::ok();
+    }
+    NumberRange range{kLeastLossScale, kMostLossScale};
+    if (!value.is_number() || !range.contains(value.as_number())) {
+      return not_allowed("\"auto\" or " + range.describe(), "train.loss_scale", "\"auto\"");
+    }
+    config.train.loss_scale = value.as_number();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    return config.train.loss_scale > 0 ? Json(config.train.loss_scale) : Json("auto");
+  };
+  return {"train.loss_scale", true, read, show};
 }
 
 ConfigField betas_field() {
@@ -370,12 +390,18 @@ void add_run(std::vector<ConfigField>& fields) {
   fields.push_back(eval_tokens_field());
   fields.push_back(integer_field<int64_t>("train.log_every", AT(train.log_every), 1, kMaxCount));
   fields.push_back(deterministic_field());
+  fields.push_back(loss_scale_field());
 }
 
 void add_optimizer(std::vector<ConfigField>& fields) {
-  fields.push_back(choice_field("optimizer.kind", AT(optimizer.kind), {{"adamw"}, {}, {}}));
+  const std::vector<std::string_view>& kinds = optimizer_kinds();
+  fields.push_back(
+      choice_field("optimizer.kind", AT(optimizer.kind), {{kinds.begin(), kinds.end()}, {}, {}}));
   fields.push_back(number_field("optimizer.lr", AT(optimizer.lr), {0, 1e3, true}));
   fields.push_back(betas_field());
+  fields.push_back(
+      choice_field("optimizer.moments", AT(optimizer.moments), {{"fp32", "bf16", "8bit"}, {}, {}}));
+  fields.push_back(number_field("optimizer.momentum", AT(optimizer.momentum), {0, 1, false, true}));
   fields.push_back(number_field("optimizer.eps", AT(optimizer.eps), {kLeastEpsilon, 1}));
   fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));
   fields.push_back(

@@ -14,9 +14,9 @@ struct GradientSources {
   std::span<const void* const> sources;  ///< at least one
 };
 
-/// Sum of squares of `count` accumulated gradients: pieces of 64 Ki elements, each added up in fp64
-/// in index order, then the pieces in order. The same bits on any SIMD target and any number of
-/// threads, and as Ops::sum_of_squares of the sums. It is finite exactly when all gradients are.
+/// Sum of squares of `count` accumulated gradients in the order of hal/square_sum.h. The same bits
+/// on any SIMD target and any number of threads, and as Ops::sum_of_squares of the sums. It is
+/// finite exactly when all gradients are.
 /// Thread rule: any thread.
 double sum_of_squares(const GradientSources& gradients, int64_t count, TaskPool& pool);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,11 @@ struct IterationMetrics {
   double grad_norm = 0;     ///< over all parameters, before clipping
   double lr = 0;            ///< of this iteration's update
   double bubble = 0;        ///< idle share of the compute lanes in this iteration
+  std::optional<double> loss_scale;  ///< of fp16: that this iteration computed with
+  bool skipped = false;              ///< of fp16: gradients overflowed, no update was made
 };
 
-/// The line as an object with exactly these keys.
+/// The line as an object with exactly these keys; the last two in fp16 alone.
 Json iteration_metrics_to_json(const IterationMetrics& metrics);
 /// {"iteration", "validation_loss"}: nats per token over the validation tokens evaluated.
 Json validation_metrics_to_json(int64_t iteration, double validation_loss);

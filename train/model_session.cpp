@@ -39,10 +39,14 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   options.rounds = config.train.rounds;
   options.max_stage_layers = config.schedule.max_stage_layers;
   options.seed = config.train.seed;
+  options.optimizer = config.optimizer.kind;
+  options.moments = config.optimizer.moments;
+  options.momentum = config.optimizer.momentum;
   options.beta1 = config.optimizer.beta1;
   options.beta2 = config.optimizer.beta2;
   options.epsilon = config.optimizer.eps;
   options.weight_decay = config.optimizer.weight_decay;
+  if (config.train.loss_scale > 0) options.loss_scale = config.train.loss_scale;
   options.clip_norm = config.optimizer.clip_norm;
   options.timeout_ns = config.devices.timeout_ns;
   options.trace = config.output.trace;
@@ -88,6 +92,10 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
   STAGECOACH_ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
       Trainer::create(std::move(network), std::move(used), trainer_options(config)));
+  if (config.optimizer.moments != "fp32") {
+    log_info(fmt::format("optimizer.moments = \"{}\": {}", config.optimizer.moments,
+                         kMomentsChangeNumerics));
+  }
   bool chosen = config.activations.policy == "auto" && binds_stages(config.schedule.kind);
   if (chosen && trainer->report().activations == "recompute") {
     log_info(

@@ -20,6 +20,16 @@ std::vector<const void*> sources_from(const BlockMemory& memory, int64_t offset)
   return sources;
 }
 
+/// A moment from element `offset` on; none where it is not kept.
+MomentStore moment_at(const BlockMemory& memory, void* values, float* scales, int64_t offset) {
+  if (values == nullptr) return {};
+  MomentStore store;
+  store.values =
+      static_cast<std::byte*>(values) + offset * moment_value_bytes(memory.moment_format);
+  if (scales != nullptr) store.scales = scales + moment_scale_index(memory.parts, offset);
+  return store;
+}
+
 /// `count` elements of a block from `offset` on; `sources` must outlive it.
 UpdatePiece piece_of(const BlockMemory& memory, std::span<const void* const> sources,
                      int64_t offset, int64_t count) {
@@ -38,8 +48,9 @@ UpdatePiece piece_of(const BlockMemory& memory, std::span<const void* const> sou
     piece.published = memory.new_rounded + offset;
     piece.published_dtype = DType::kF16;
   }
-  piece.first_moment.values = memory.first_moment + offset;
-  piece.second_moment.values = memory.second_moment + offset;
+  piece.moment_format = memory.moment_format;
+  piece.first_moment = moment_at(memory, memory.first_moment, memory.first_scales, offset);
+  piece.second_moment = moment_at(memory, memory.second_moment, memory.second_scales, offset);
   return piece;
 }
 

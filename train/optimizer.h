@@ -16,10 +16,11 @@ double gradient_sum_of_squares(HostState& state, int block, TaskPool& pool);
 /// The sums of all blocks, added up in their order.
 double gradient_sum_of_squares(HostState& state, TaskPool& pool);
 
-/// Updates elements [offset, offset + count) of a trained `block` in place, in one pass over
-/// gradients, moments, parameters and what devices read of them. Returns how many elements were
-/// refused and left as they were because they or a moment would not be finite (see update_piece):
-/// above zero, training must stop. Thread rule: disjoint ranges at once.
+/// Updates elements [offset, offset + count) of a trained `block`, all of one parameter, in place,
+/// in one pass over gradients, moments, parameters and what devices read of them. Returns how many
+/// elements were refused and left as they were because they or a moment would not be finite (see
+/// update_piece): above zero, training must stop. With 8-bit moments ranges begin a multiple of
+/// kMomentScaleElements behind the parameter. Thread rule: disjoint ranges at once.
 int64_t update_parameters(HostState& state, int block, int64_t offset, int64_t count,
                           const UpdateNumbers& numbers, TaskPool& pool);
 

@@ -38,7 +38,7 @@ HostNeed host_need_before_planning(const Network& network, const PlanRequest& re
                                    Residence residence) {
   HostNeed need;
   need.state =
-      host_state_bytes(state_layouts(network), state_options(network, request.rounds, residence, request.update));
+      host_state_bytes(state_layouts(network), state_options(network, request.rounds, residence, request.update, request.moments));
   need.staging = batches_in_flight(request.update) *
                  BatchStaging::bytes(network, request.shape, request.micro_batches);
   return need;

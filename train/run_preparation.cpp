@@ -150,7 +150,8 @@ Status check_disk(const PreparedRun& run) {
   // One more than is kept: the new one is written before the oldest goes.
   int64_t copies = std::min(saves, output.keep_last + 1);
   if (run.resume_from.has_value()) copies = std::min<int64_t>(copies, output.keep_last);
-  ByteCount each = checkpoint_bytes(run.session.trainer->network());
+  const Trainer& trainer = *run.session.trainer;
+  ByteCount each = checkpoint_bytes(trainer.network(), trainer.moments());
   return check_free_space(output.dir, std::max<int64_t>(copies, 1) * each);
 }
 

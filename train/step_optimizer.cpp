@@ -8,16 +8,34 @@
 
 namespace stagecoach {
 
+namespace {
+
+/// Where a cut of a block at `element` falls in a parameter: moments that share a scale stay
+/// together.
+int64_t cut_in(const ParameterInfo& parameter, int64_t element) {
+  int64_t inside = element - parameter.offset, count = parameter.shape.element_count();
+  if (inside >= count) return parameter.offset + count;
+  return parameter.offset + std::max<int64_t>(0, inside) / kMomentScaleElements * kMomentScaleElements;
+}
+
+}  // namespace
+
 double StepOptimizer::sum_of_squares(int block, TaskPool& pool) {
   return gradient_sum_of_squares(*setup_.state, block, pool);
 }
 
 Result<StepVerdict> StepOptimizer::judge(double sum_of_squares) {
-  double norm = std::sqrt(sum_of_squares);
-  if (!std::isfinite(norm)) return data_loss(fmt::format("the gradient norm is {}", norm));
+  GradientVerdict gradients = judge_gradients(sum_of_squares, setup_.loss_scale, setup_.clip_norm);
   StepVerdict verdict;
-  if (setup_.clip_norm > 0 && norm > setup_.clip_norm) {
-    verdict.gradient_scale = setup_.clip_norm / norm;
+  verdict.skip = !gradients.is_finite && setup_.loss_scale > kLeastLossScale;
+  verdict.gradient_scale = gradients.gradient_scale;
+  if (!gradients.is_finite && !verdict.skip) {
+    return data_loss(fmt::format("the gradient norm is {}", gradients.norm));
+  }
+  if (setup_.loss_scales != nullptr) {
+    // The optimizer counts the updates that it makes.
+    setup_.numbers.step -= setup_.loss_scales->latest.skipped_steps;
+    setup_.loss_scales->note(setup_.step, gradients.is_finite);
   }
   return verdict;
 }
@@ -27,8 +45,7 @@ Status StepOptimizer::update(int block, int64_t first, int64_t count, const Step
   const ParameterBlock& info = setup_.network->blocks[static_cast<size_t>(block)];
   for (size_t index = 0; index < info.parameters.size(); ++index) {
     const ParameterInfo& parameter = info.parameters[index];
-    int64_t begin = std::max(first, parameter.offset);
-    int64_t end = std::min(first + count, parameter.offset + parameter.shape.element_count());
+    int64_t begin = cut_in(parameter, first), end = cut_in(parameter, first + count);
     if (begin >= end) continue;
     const ParameterGroup& group = setup_.groups[static_cast<size_t>(block)][index];
     UpdateNumbers numbers = setup_.numbers;
@@ -49,7 +66,7 @@ ByteCount StepOptimizer::sum_bytes(int block) const {
 }
 
 ByteCount StepOptimizer::update_bytes(int block) const {
-  return stagecoach::update_bytes(*setup_.state, block, UpdateRule::kAdamW);
+  return stagecoach::update_bytes(*setup_.state, block, setup_.numbers.rule);
 }
 
 }  // namespace stagecoach

@@ -7,6 +7,7 @@
 #include "memory/host_state.h"
 #include "scheduler/block_optimizer.h"
 #include "scheduler/network.h"
+#include "train/loss_scale.h"
 #include "train/update_kernel.h"
 
 namespace stagecoach {
@@ -28,12 +29,17 @@ class StepOptimizer final : public BlockOptimizer {
     UpdateNumbers numbers;     ///< without learning rate, decay and gradient scale
     double learning_rate = 0;  ///< of groups with scale 1
     double clip_norm = 0;      ///< 0: off
+    int64_t step = 0;          ///< from 0, for `loss_scales`
+    double loss_scale = 1;     ///< that gradients were computed with
+    LossScales* loss_scales = nullptr;  ///< of fp16: what verdicts go into; must outlive it
   };
   explicit StepOptimizer(Setup setup) : setup_(std::move(setup)) {}
 
-  bool is_gated() const override { return setup_.clip_norm > 0; }
+  bool is_gated() const override {
+    return setup_.clip_norm > 0 || setup_.loss_scales != nullptr;
+  }
   double sum_of_squares(int block, TaskPool& pool) override;
-  /// Data loss where the norm is not finite.
+  /// Data loss where the norm is not finite and no smaller loss scale could help.
   Result<StepVerdict> judge(double sum_of_squares) override;
   /// Data loss where a parameter or moment would not be finite.
   Status update(int block, int64_t first, int64_t count, const StepVerdict& verdict,

@@ -47,6 +47,8 @@ struct Trainer::Impl {
       : network(std::move(made)),
         devices(std::move(used)),
         options(std::move(chosen)),
+        rule(update_rule(options)),
+        moments(moment_options(options)),
         pool(TaskPool::create(threads)),
         worker("host", *pool) {}
 
@@ -66,6 +68,8 @@ struct Trainer::Impl {
   Status run_inference(const BatchStaging& batch);
   static Result<StepLoss> pass_loss(const BatchStaging& batch, int64_t targets);
   void take_finished();
+  bool scales_loss() const { return network.dtype == DType::kF16; }
+  Result<double> loss_scale_of_pass();
   void note_step(int64_t start_ns);
   Status drain();
   UpdateMode update_mode() const { return request.update; }
@@ -76,6 +80,8 @@ struct Trainer::Impl {
   Network network;
   std::vector<Device*> devices;
   TrainerOptions options;
+  UpdateRule rule;
+  MomentOptions moments;
   std::unique_ptr<TaskPool> pool;
   MicroBatchShape shape;
   PlanRequest request;
@@ -97,6 +103,8 @@ struct Trainer::Impl {
   std::unique_ptr<StageExecutor> executor;
 
   int64_t iteration = 0;
+  LossScales loss_scales;
+  std::map<int64_t, double> scale_of_step;  ///< that its passes computed with
   int64_t passes_of_plan = 0;  ///< the rotation continues across them
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
@@ -145,6 +153,7 @@ Status Trainer::Impl::build() {
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
   if (!options.times_layers) tuner->settle();
+  loss_scales.restart({options.loss_scale, 0, 0});
   for (const ParameterBlock& block : network.blocks) {
     std::vector<ParameterGroup> of_block;
     for (const ParameterInfo& parameter : block.parameters) {
@@ -180,6 +189,7 @@ Status Trainer::Impl::prepare_request() {
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
+  request.moments = moments;
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   return Status::ok();
@@ -207,7 +217,7 @@ Status Trainer::Impl::build_state() {
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, state_layouts(network),
                                state_options(network, static_cast<int>(options.rounds),
-                                             residence(), update_mode())));
+                                             residence(), update_mode(), moments)));
   for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,
@@ -393,7 +403,11 @@ void Trainer::Impl::take_finished() {
     }
     StepUpdate update;
     update.iteration = iteration - (steps_asked - 1 - step.step);
-    update.gradient_norm = std::sqrt(step.sum_of_squares);
+    if (scales_loss()) update.loss_scale = scale_of_step[step.step];
+    update.gradient_norm =
+        judge_gradients(step.sum_of_squares, update.loss_scale, options.clip_norm).norm;
+    update.skipped = step.verdict.skip;
+    scale_of_step.erase(step.step);
     for (double bubble : of_step->second) {
       update.bubble += bubble / static_cast<double>(of_step->second.size());
     }
@@ -428,8 +442,9 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   BatchStaging& batch = impl.next_staging();
   STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, false));
   PassInput pass;
+  STAGECOACH_ASSIGN_OR_RETURN(double scale, impl.loss_scale_of_pass());
   pass.loss_scale = static_cast<float>(
-      1.0 / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
+      scale / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
   pass.times_layers = impl.tuner->times_layers();
   const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
   ++impl.passes_of_step[impl.steps_asked];
@@ -455,6 +470,17 @@ Result<std::vector<float>> Trainer::forward(const HostTensor& inputs) {
   return batch.outputs(inputs.shape[0]);
 }
 
+/// What the loss of a pass that begins now is multiplied by. The state after a certain step's
+/// verdict, so that it does not depend on what happens to have ended.
+Result<double> Trainer::Impl::loss_scale_of_pass() {
+  if (!scales_loss()) return 1.0;
+  int64_t known = steps_asked - (update_mode() == UpdateMode::kAsync ? 1 : 0);
+  STAGECOACH_RETURN_IF_ERROR(executor->await_verdicts(known));
+  double scale = loss_scales.before(known).value;
+  scale_of_step[steps_asked] = scale;
+  return scale;
+}
+
 Status Trainer::step(double learning_rate) {
   Impl& impl = *impl_;
   if (!impl.gradients_pending) {
@@ -465,12 +491,14 @@ Status Trainer::step(double learning_rate) {
   setup.network = &impl.network;
   setup.state = impl.state.get();
   setup.groups = impl.groups;
-  setup.numbers.beta1 = static_cast<float>(impl.options.beta1);
-  setup.numbers.beta2 = static_cast<float>(impl.options.beta2);
-  setup.numbers.epsilon = static_cast<float>(impl.options.epsilon);
-  setup.numbers.step = impl.iteration + 1;
+  setup.numbers = common_update_numbers(impl.options, impl.iteration + 1);
   setup.learning_rate = learning_rate;
   setup.clip_norm = impl.options.clip_norm;
+  setup.step = impl.steps_asked;
+  if (impl.scales_loss()) {
+    setup.loss_scale = impl.scale_of_step[impl.steps_asked];
+    setup.loss_scales = &impl.loss_scales;
+  }
   STAGECOACH_RETURN_IF_ERROR(
       impl.executor->start_step(std::make_shared<StepOptimizer>(std::move(setup))));
   ++impl.steps_asked;
@@ -520,20 +548,28 @@ Status Trainer::write_parameters(int block, int64_t offset, std::span<const floa
   STAGECOACH_CHECK(impl_->executor->is_idle());
   return impl_->state->write_parameters(block, offset, values);
 }
+const MomentOptions& Trainer::moments() const {
+  return impl_->moments;
+}
 void Trainer::read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const {
   STAGECOACH_CHECK(impl_->executor->is_idle());
   impl_->state->read_moment(moment, block, offset, out);
 }
-void Trainer::write_moment(Moment moment, int block, int64_t offset,
-                           std::span<const float> values) {
+MomentView Trainer::moment(Moment moment, int block, int64_t offset, int64_t count) {
   STAGECOACH_CHECK(impl_->executor->is_idle());
-  impl_->state->write_moment(moment, block, offset, values);
+  return impl_->state->moment(moment, block, offset, count);
 }
 int64_t Trainer::iteration() const {
   return impl_->iteration;
 }
 void Trainer::set_iteration(int64_t iteration) {
   impl_->iteration = iteration;
+}
+const LossScale& Trainer::loss_scale() const {
+  return impl_->loss_scales.latest;
+}
+void Trainer::set_loss_scale(const LossScale& scale) {
+  impl_->loss_scales.restart(scale);
 }
 const Plan& Trainer::plan() const {
   return impl_->planned.training_plans.front();

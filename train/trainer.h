@@ -19,6 +19,7 @@
 #include "scheduler/plan.h"
 #include "train/host_tensor.h"
 #include "train/step_optimizer.h"
+#include "train/loss_scale.h"
 
 namespace stagecoach {
 
@@ -27,6 +28,9 @@ namespace stagecoach {
 const std::vector<std::string_view>& trained_schedules();
 /// Whether stages of `schedule` stay on their devices.
 bool binds_stages(std::string_view schedule);
+
+/// Optimizers, the default first.
+const std::vector<std::string_view>& optimizer_kinds();
 
 /// How to train. Plain data; `Trainer::create` checks it.
 struct TrainerOptions {
@@ -40,11 +44,16 @@ struct TrainerOptions {
   std::string activations = "auto";    ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;        ///< where stages are streamed; 0: the partitioner decides
   uint64_t seed = 1;
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double weight_decay = 0.1;            ///< of parameters with `decay`
-  double clip_norm = 1.0;               ///< 0 = off
-  int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
-  int host_threads = 0;                 ///< 0: all usable
+  std::string optimizer = "adamw";   ///< one of optimizer_kinds()
+  double beta1 = 0.9, beta2 = 0.95;  ///< of adamw, adam and lion
+  double epsilon = 1e-8;             ///< of adamw and adam
+  std::string moments = "fp32";      ///< "bf16" and "8bit" take less memory and change numerics
+  double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
+  double weight_decay = 0.1;         ///< of parameters with `decay`
+  double clip_norm = 1.0;            ///< 0 = off
+  double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
+  int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
+  int host_threads = 0;                   ///< 0: all usable
   bool trace = false;
   /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
   /// overlap while they do.
@@ -71,6 +80,8 @@ struct StepUpdate {
   int64_t iteration = 0;     ///< from 1
   double gradient_norm = 0;  ///< before clipping
   double bubble = 0;         ///< idle share of the compute lanes in its passes
+  double loss_scale = 1;     ///< that this step computed with
+  bool skipped = false;      ///< gradients were not finite at that scale: nothing is updated
 };
 
 /// Totals since creation, for summaries.
@@ -127,9 +138,12 @@ class Trainer {
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
-  /// The same with moments of a block that is not frozen.
+  /// What is kept of moments.
+  const MomentOptions& moments() const;
+  /// Copies one that is kept of a block that is not frozen, likewise.
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
-  void write_moment(Moment moment, int block, int64_t offset, std::span<const float> values);
+  /// `count` elements of it as they are kept, to be read or written.
+  MomentView moment(Moment moment, int block, int64_t offset, int64_t count);
 
   /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
@@ -144,7 +158,10 @@ class Trainer {
                                     const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients: made before this returns with `barrier`,
   /// else begun. Data loss, here or in a later call, when their norm is not finite, with nothing
-  /// updated where clipping waits for it, or when a parameter or moment would not be.
+  /// updated where clipping waits for it, or when a parameter or moment would not be. In fp16
+  /// gradients that are not finite are skipped while the loss scale can become smaller: `iteration`
+  /// goes on, the optimizer's own count of updates, its parameters and its moments do not. A pass
+  /// computes with the scale that the step before it left, with `async` the one before that.
   Status step(double learning_rate);
   /// Returns when everything has ended: parameters and moments on the host are final.
   Status synchronize();
@@ -157,9 +174,13 @@ class Trainer {
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
   Result<std::vector<float>> forward(const HostTensor& inputs);
 
-  /// Updates done so far; keys the random numbers, so a resumed run sets it.
+  /// Steps done so far, skipped ones among them; keys the random numbers, so a resumed run sets it.
   int64_t iteration() const;
   void set_iteration(int64_t iteration);
+
+  /// Of fp16; a resumed run sets it.
+  const LossScale& loss_scale() const;
+  void set_loss_scale(const LossScale& scale);
 
   const Plan& plan() const;
   TrainerReport report() const;

@@ -1,10 +1,18 @@
 #include "train/trainer_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/suggest.h"
+
 namespace stagecoach {
+
+const std::vector<std::string_view>& optimizer_kinds() {
+  static const std::vector<std::string_view> names = {"adamw", "adam", "sgd", "lion"};
+  return names;
+}
 
 const std::vector<std::string_view>& trained_schedules() {
   static const std::vector<std::string_view> names = {"roundpipe",   "single",     "gpipe", "1f1b",
@@ -50,10 +58,65 @@ Status check_schedule(const TrainerOptions& options) {
   return Status::ok();
 }
 
+Status check_optimizer(const TrainerOptions& options) {
+  const std::vector<std::string_view>& kinds = optimizer_kinds();
+  if (std::find(kinds.begin(), kinds.end(), options.optimizer) == kinds.end()) {
+    std::string nearest =
+        nearest_name(options.optimizer, std::vector<std::string>(kinds.begin(), kinds.end()));
+    return invalid_argument(
+        fmt::format("optimizer '{}' is unknown{}; use one of {}", options.optimizer,
+                    nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest),
+                    fmt::join(kinds, ", ")));
+  }
+  if (options.moments != "fp32" && options.moments != "bf16" && options.moments != "8bit") {
+    return invalid_argument(
+        fmt::format("moments '{}' are unknown; use fp32, bf16 or 8bit", options.moments));
+  }
+  if (options.momentum < 0 || options.momentum >= 1) {
+    return invalid_argument(
+        fmt::format("momentum is {}; it must be from 0 up to, not including, 1", options.momentum));
+  }
+  if (!(options.loss_scale >= kLeastLossScale) ||
+      !std::isfinite(static_cast<float>(options.loss_scale))) {
+    return invalid_argument(fmt::format("loss_scale is {}; it must be from 1 up to what fp32 holds",
+                                        options.loss_scale));
+  }
+  return Status::ok();
+}
+
 }  // namespace
+
+UpdateRule update_rule(const TrainerOptions& options) {
+  if (options.optimizer == "adam") return UpdateRule::kAdam;
+  if (options.optimizer == "lion") return UpdateRule::kLion;
+  if (options.optimizer == "sgd") {
+    return options.momentum > 0 ? UpdateRule::kSgd : UpdateRule::kPlainSgd;
+  }
+  return UpdateRule::kAdamW;
+}
+
+MomentOptions moment_options(const TrainerOptions& options) {
+  MomentOptions moments;
+  moments.count = moment_count(update_rule(options));
+  if (options.moments == "bf16") moments.format = MomentFormat::kBFloat16;
+  if (options.moments == "8bit") moments.format = MomentFormat::kBlockwise8;
+  return moments;
+}
+
+UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step) {
+  UpdateNumbers numbers;
+  numbers.rule = update_rule(options);
+  bool has_momentum = numbers.rule == UpdateRule::kSgd;
+  numbers.beta1 = static_cast<float>(has_momentum ? options.momentum : options.beta1);
+  numbers.beta2 = static_cast<float>(options.beta2);
+  numbers.epsilon = static_cast<float>(options.epsilon);
+  numbers.step = step;
+  return numbers;
+}
 
 Status check_trainer_options(const TrainerOptions& options, size_t devices) {
   if (devices == 0) return invalid_argument("training needs at least one device");
+  STAGECOACH_RETURN_IF_ERROR(check_optimizer(options));
   STAGECOACH_RETURN_IF_ERROR(check_schedule(options));
   if (options.schedule == "single" && devices != 1) {
     return invalid_argument(fmt::format(

@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "train/trainer.h"
+#include "train/update_kernel.h"
 
 namespace stagecoach {
 
@@ -15,5 +16,12 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 36;
 /// Refuses options that contradict each other, what this version does not have, and `devices` that
 /// the schedule cannot use. Pure.
 Status check_trainer_options(const TrainerOptions& options, size_t devices);
+
+/// How the optimizer of checked options updates.
+UpdateRule update_rule(const TrainerOptions& options);
+/// The moments it keeps.
+MomentOptions moment_options(const TrainerOptions& options);
+/// The numbers of its update number `step`, from 1, that all parameters share.
+UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step);
 
 }  // namespace stagecoach

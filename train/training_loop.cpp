@@ -113,6 +113,7 @@ class TrainingRun {
  private:
   const TrainConfig& config() const { return run_.config; }
   const std::string& folder() const { return run_.config.output.dir; }
+  bool scales_loss() const { return config().model.dtype == DType::kF16; }
   bool is_last() const { return iteration_ == run_.iterations; }
   bool evaluation_is_due() const {
     int64_t every = config().train.eval_every;
@@ -296,6 +297,8 @@ Status TrainingRun::log(const StepUpdate& update) {
   metrics.grad_norm = update.gradient_norm;
   metrics.lr = begun.rate;
   metrics.bubble = update.bubble;
+  if (scales_loss()) metrics.loss_scale = update.loss_scale;
+  metrics.skipped = update.skipped;
   logged_targets_ = 0;
   logged_seconds_ = 0;
   return write_metrics(iteration_metrics_to_json(metrics));
@@ -368,6 +371,10 @@ Json TrainingRun::summary() const {
   json["iterations"] = iteration_;
   json["tokens"] = iteration_ * targets_per_iteration_;
   json["parameters"] = trainer_.network().parameter_count();
+  if (scales_loss()) {
+    json["loss_scale"] = trainer_.loss_scale().value;
+    json["skipped_steps"] = trainer_.loss_scale().skipped_steps;
+  }
   json["schedule"] = report.schedule;
   json["update"] = report.update;
   bool streamed = trainer_.plan().residence == Residence::kStreamed;
@@ -391,6 +398,8 @@ Json TrainingRun::summary() const {
   bool predicted = report.step_predicted_ns > 0;
   json["step_predicted_s"] = predicted ? Json(report.step_predicted_ns * 1e-9) : Json();
   json["step_s"] = predicted ? Json(report.step_ns * 1e-9) : Json();
+  json["moments"] = config().optimizer.moments;
+  json["moments_change_numerics"] = config().optimizer.moments != "fp32";
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
@@ -447,7 +456,7 @@ Json describe_plan(const PreparedRun& run) {
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_planned_bytes"] = report.host_planned_bytes;
-  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network());
+  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network(), trainer.moments());
   json["plan"] = plan_to_text(trainer.plan());
   return json;
 }

@@ -35,8 +35,11 @@ struct UpdateFactors {
   uint32_t refused_bits;  ///< magnitudes from here on are refused, as bits
 };
 
+constexpr bool has_first_moment(UpdateRule rule) {
+  return moment_count(rule) > 0;
+}
 constexpr bool has_second_moment(UpdateRule rule) {
-  return rule == UpdateRule::kAdamW || rule == UpdateRule::kAdam;
+  return moment_count(rule) > 1;
 }
 
 /// Elements whose formats are changed at once: small enough to stay in the first cache.
@@ -103,8 +106,13 @@ HWY_ATTR HWY_INLINE void apply_rule(const UpdateFactors& factors, FloatVector gr
   const Floats d;
   const AdamWFactors& adam = factors.adam;
   gradient = hn::Mul(gradient, hn::Set(d, adam.gradient_scale));
-  if constexpr (kRule == UpdateRule::kAdam || kRule == UpdateRule::kSgd) {
+  if constexpr (kRule == UpdateRule::kAdam || kRule == UpdateRule::kSgd ||
+                kRule == UpdateRule::kPlainSgd) {
     gradient = hn::Add(gradient, hn::Mul(hn::Set(d, factors.weight_decay), parameter));
+  }
+  if constexpr (kRule == UpdateRule::kPlainSgd) {
+    parameter = hn::Sub(parameter, hn::Mul(hn::Set(d, factors.learning_rate), gradient));
+    return;
   }
   if constexpr (kRule == UpdateRule::kSgd) {
     first = hn::Add(hn::Mul(hn::Set(d, adam.beta1), first), gradient);
@@ -140,8 +148,8 @@ HWY_ATTR HWY_INLINE int64_t update_vector(const UpdateFactors& factors, const Ma
   const Floats d;
   const Words words;
   FloatVector old_parameter = master.load(i);
-  FloatVector old_first = load_floats(first_moment + i);
-  FloatVector old_second = hn::Zero(d);
+  FloatVector old_first = hn::Zero(d), old_second = hn::Zero(d);
+  if constexpr (has_first_moment(kRule)) old_first = load_floats(first_moment + i);
   if constexpr (has_second_moment(kRule)) old_second = load_floats(second_moment + i);
   FloatVector parameter = old_parameter, first = old_first, second = old_second;
   apply_rule<kRule>(factors, load_floats(gradients + i), parameter, first, second);
@@ -159,7 +167,7 @@ HWY_ATTR HWY_INLINE int64_t update_vector(const UpdateFactors& factors, const Ma
     refused_count = static_cast<int64_t>(hn::CountTrue(words, counted));
   }
   master.store(parameter, i);
-  store_floats(first, first_moment + i);
+  if constexpr (has_first_moment(kRule)) store_floats(first, first_moment + i);
   if constexpr (has_second_moment(kRule)) store_floats(second, second_moment + i);
   return refused_count;
 }
@@ -174,7 +182,7 @@ HWY_ATTR int64_t update_tail(const UpdateFactors& factors, const Master& master,
   Gradient gradient[kLanes] = {};
   for (int64_t k = 0; k < count; ++k) {
     values[k] = master.get(begin + k);
-    first[k] = first_moment[begin + k];
+    if constexpr (has_first_moment(kRule)) first[k] = first_moment[begin + k];
     if constexpr (has_second_moment(kRule)) second[k] = second_moment[begin + k];
     gradient[k] = gradients[begin + k];
   }
@@ -182,7 +190,7 @@ HWY_ATTR int64_t update_tail(const UpdateFactors& factors, const Master& master,
                                          gradient, 0, static_cast<size_t>(count));
   for (int64_t k = 0; k < count; ++k) {
     master.set(values[k], begin + k);
-    first_moment[begin + k] = first[k];
+    if constexpr (has_first_moment(kRule)) first_moment[begin + k] = first[k];
     if constexpr (has_second_moment(kRule)) second_moment[begin + k] = second[k];
   }
   return refused;
@@ -197,7 +205,7 @@ HWY_ATTR int64_t update_elements(const UpdateFactors& given, const Master& maste
   for (; i + lane_count() <= count; i += lane_count()) {
     int64_t ahead = i + kPrefetchElements;
     master.prefetch(ahead);
-    hwy::Prefetch(first_moment + ahead);
+    if constexpr (has_first_moment(kRule)) hwy::Prefetch(first_moment + ahead);
     if constexpr (has_second_moment(kRule)) hwy::Prefetch(second_moment + ahead);
     hwy::Prefetch(gradients + ahead);
     refused += update_vector<kRule>(factors, master, first_moment, second_moment, gradients, i,
@@ -221,6 +229,8 @@ int64_t choose_rule(const UpdateFactors& factors, const Master& master, float* f
       return run(update_elements<UpdateRule::kAdam, Master, Gradient>);
     case UpdateRule::kSgd:
       return run(update_elements<UpdateRule::kSgd, Master, Gradient>);
+    case UpdateRule::kPlainSgd:
+      return run(update_elements<UpdateRule::kPlainSgd, Master, Gradient>);
     case UpdateRule::kLion:
       return run(update_elements<UpdateRule::kLion, Master, Gradient>);
   }
@@ -270,9 +280,10 @@ int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int6
     std::memset(first_buffer, 0, sizeof(first_buffer));
     std::memset(second_buffer, 0, sizeof(second_buffer));
   }
-  bool two = has_second_moment(factors.rule);
+  bool one = has_first_moment(factors.rule), two = has_second_moment(factors.rule);
   float* first =
-      open_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer);
+      one ? open_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer)
+          : nullptr;
   float* second = two ? open_moment<false>(piece.second_moment, piece.moment_format, begin, count,
                                            second_buffer)
                       : nullptr;
@@ -293,7 +304,7 @@ int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int6
     FloatMaster master{piece.parameters + begin, piece.new_parameters + begin};
     return choose_rule(factors, master, first, second, typed, count);
   });
-  close_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer);
+  if (one) close_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer);
   if (two)
     close_moment<false>(piece.second_moment, piece.moment_format, begin, count, second_buffer);
   if (piece.published != nullptr) {
@@ -351,7 +362,7 @@ void check_piece(const UpdatePiece& piece, UpdateRule rule) {
   auto is_whole = [&](const MomentStore& store) {
     return store.values != nullptr && (!needs_scales || store.scales != nullptr);
   };
-  STAGECOACH_CHECK(is_whole(piece.first_moment));
+  STAGECOACH_CHECK(!has_first_moment(rule) || is_whole(piece.first_moment));
   STAGECOACH_CHECK(!has_second_moment(rule) || is_whole(piece.second_moment));
 }
 
@@ -393,10 +404,7 @@ int64_t update_piece(const UpdatePiece& piece, const UpdateNumbers& numbers, Tas
 double update_bytes_per_element(const UpdatePiece& piece, UpdateRule rule) {
   double gradients = static_cast<double>(piece.gradients.sources.size()) *
                      static_cast<double>(dtype_size_bytes(piece.gradients.dtype));
-  double moment = 4;
-  if (piece.moment_format == MomentFormat::kBFloat16) moment = 2;
-  if (piece.moment_format == MomentFormat::kBlockwise8) moment = 1 + 4.0 / kMomentScaleElements;
-  double moments = has_second_moment(rule) ? 2 * moment : moment;
+  double moments = moment_count(rule) * moment_bytes_per_element(piece.moment_format);
   double published =
       piece.published == nullptr ? 0 : static_cast<double>(dtype_size_bytes(piece.published_dtype));
   constexpr double kMaster = 4;

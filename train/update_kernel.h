@@ -6,17 +6,25 @@
 
 #include "core/dtype.h"
 #include "core/task_pool.h"
+#include "memory/moments.h"
 #include "train/gradient_sources.h"
 
 namespace stagecoach {
 
 /// How parameters follow their gradients.
 enum class UpdateRule : uint8_t {
-  kAdamW,  ///< Loshchilov & Hutter, 2019: decay apart from the gradient
-  kAdam,   ///< Kingma & Ba, 2015: decay is added to the gradient
-  kSgd,    ///< with momentum `beta1`, not dampened: moment = beta1 * moment + gradient
-  kLion,   ///< Chen et al., 2023: the sign of a mean of moment and gradient; one moment
+  kAdamW,     ///< Loshchilov & Hutter, 2019: decay apart from the gradient
+  kAdam,      ///< Kingma & Ba, 2015: decay is added to the gradient
+  kSgd,       ///< with momentum `beta1`, not dampened: moment = beta1 * moment + gradient
+  kPlainSgd,  ///< without momentum: no moment
+  kLion,      ///< Chen et al., 2023: the sign of a mean of moment and gradient; one moment
 };
+
+/// Moments that a rule keeps of every parameter.
+constexpr int moment_count(UpdateRule rule) {
+  if (rule == UpdateRule::kPlainSgd) return 0;
+  return rule == UpdateRule::kSgd || rule == UpdateRule::kLion ? 1 : 2;
+}
 
 /// Numbers of one update of one parameter group.
 struct UpdateNumbers {
@@ -29,17 +37,6 @@ struct UpdateNumbers {
   float gradient_scale = 1;  ///< every gradient is multiplied by it first: clipping, loss scale
   int64_t step = 1;          ///< from 1, for bias correction
 };
-
-/// What moments are kept as. All but fp32 change numerics.
-enum class MomentFormat : uint8_t {
-  kFloat32,
-  kBFloat16,  ///< rounded to nearest, ties to even, after every update
-  /// One byte an element and an fp32 scale per `kMomentScaleElements`: first moments have a sign, 4
-  /// bits of exponent and 3 of fraction below the largest of their scale, second moments 5 and 3,
-  /// and never become zero unless they are.
-  kBlockwise8,
-};
-inline constexpr int64_t kMomentScaleElements = 256;
 
 /// One moment of every element of a piece.
 struct MomentStore {
@@ -67,8 +64,8 @@ struct UpdatePiece {
   int16_t* remainder = nullptr;
 
   MomentFormat moment_format = MomentFormat::kFloat32;
-  MomentStore first_moment;
-  MomentStore second_moment;  ///< of AdamW and Adam only
+  MomentStore first_moment;   ///< of rules that keep one
+  MomentStore second_moment;  ///< of rules that keep two
 };
 
 /// Updates every element of `piece` once, in one pass over its memory. Returns how many elements

@@ -1,4 +1,5 @@
 #include "backends/gpu/gpu_op_plans.h"
+#include "hal/square_sum.h"
 
 namespace stagecoach {
 
@@ -172,8 +173,8 @@ void plan_reduction(const OpCall& call, GpuLaunchBuilder& builder) {
   static constexpr StorageKernels kFinite = STAGECOACH_STORAGE_KERNELS("finite_counts");
   static constexpr StorageKernels kError = STAGECOACH_STORAGE_KERNELS("squared_error_forward");
   // As reduce.gpu.cu has them.
-  constexpr int64_t kPiece = 64 * 1024;
-  constexpr int64_t kPiecesOfBlock = 32;
+  constexpr int64_t kPiece = kSquarePieceElements;
+  constexpr int64_t kPiecesOfBlock = 4;
   constexpr int64_t kSquareThreads = 128;
   const TensorView& in = call.inputs[0];
   int64_t count = in.element_count();

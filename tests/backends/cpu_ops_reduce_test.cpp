@@ -21,12 +21,15 @@ TEST_P(ReduceTest, SumOfSquaresHasTheStatedBits) {
     rig_.run(make_call(OpKind::kSumOfSquares, {out}, {rig_.tensor(GetParam(), {count}, in)}));
     double expected = 0.0;
     for (int64_t first = 0; first < count; first += kPiece) {
-      double piece = 0.0;
+      double lanes[32] = {};
       for (int64_t i = first; i < std::min(count, first + kPiece); ++i) {
         double value = in[static_cast<size_t>(i)];
-        piece += value * value;
+        lanes[i % 32] += value * value;
       }
-      expected += piece;
+      for (int half = 16; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+      }
+      expected += lanes[0];
     }
     EXPECT_EQ(rig_.read(out)[0], expected) << count;
     EXPECT_NEAR(expected, reference::sum_of_squares(in), 1e-9 * expected);

@@ -113,7 +113,7 @@ class FakeGpuMemory : public FakeGpuTraining {
     EXPECT_LT(1000, model.vocab_size);
     HostTensor batch = HostTensor::of(tokens, shape);
     STAGECOACH_RETURN_IF_FAILED(trainer.forward_backward(batch, batch));
-    STAGECOACH_RETURN_IF_FAILED(trainer.step(1e-3));
+    STAGECOACH_RETURN_IF_ERROR(trainer.step(1e-3));
     int64_t sequences = 1 + trainer.iteration() % options.batch;
     tokens.resize(sequences * options.sequence);
     HostTensor fewer = HostTensor::of(tokens, Shape{sequences, options.sequence});

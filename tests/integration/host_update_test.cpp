@@ -24,6 +24,7 @@ struct HostUpdate : ::testing::Test {
     TinyRun run;
     run.options.clip_norm = clip_norm;
     run.options.update = update;
+    run.options.loss_scale = 1;  // of fp16: nothing is skipped
     run.model.attn_pdrop = run.model.embd_pdrop = run.model.resid_pdrop = 0;
     trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, dtype).value(),
                               {devices[0].get(), devices[1].get()}, run.options)

@@ -110,6 +110,78 @@ TEST_F(HostStateTest, PlannedAskedAndResidentAreTheSame) {
   }
 }
 
+TEST(HostStateBytes, AreFewerWithFewerMoments) {
+  std::vector<BlockLayout> blocks = hundred_million();
+  for (int count : {0, 1, 2}) {
+    HostStateOptions options{DType::kBF16, 1, 1, {count}};
+    double bytes = static_cast<double>(host_state_bytes(blocks, options).trained);
+    EXPECT_NEAR(bytes / parameters_of(blocks), 6 + 4 * count, 1e-3) << count;
+  }
+}
+
+TEST(HostStateBytes, AreFewerWithSmallerMoments) {
+  std::vector<BlockLayout> blocks = hundred_million();
+  struct Row {
+    MomentFormat format;
+    double bytes;
+  };
+  for (const Row& row : {Row{MomentFormat::kFloat32, 14}, Row{MomentFormat::kBFloat16, 10},
+                         Row{MomentFormat::kBlockwise8, 8 + 2 * 4.0 / 256}}) {
+    HostStateOptions options{DType::kBF16, 1, 1, {2, row.format}};
+    double bytes = static_cast<double>(host_state_bytes(blocks, options).trained);
+    EXPECT_NEAR(bytes / parameters_of(blocks), row.bytes, 1e-3);
+  }
+}
+
+// A short parameter has a scale of its own, so that its neighbours are updated apart from it.
+TEST(MomentScales, BeginAnewWithEveryParameter) {
+  std::vector<int64_t> parts = {0, 32, 800, 864};
+  EXPECT_EQ(moment_scale_count(parts, 1200), 1 + 3 + 1 + 2);
+  EXPECT_EQ(moment_scale_count({}, 1200), 5);
+  EXPECT_EQ(moment_scale_count({}, 1024), 4);
+  EXPECT_EQ(moment_scale_index(parts, 0), 0);
+  EXPECT_EQ(moment_scale_index(parts, 32), 1);
+  EXPECT_EQ(moment_scale_index(parts, 32 + 512), 3);
+  EXPECT_EQ(moment_scale_index(parts, 800), 4);
+  EXPECT_EQ(moment_scale_index(parts, 864 + 256), 6);
+  EXPECT_EQ(moment_scale_index({}, 1024), 4);
+}
+
+TEST_F(HostStateTest, EightBitMomentsHaveTheScalesOfTheirParameters) {
+  HostStateOptions options{DType::kBF16, 1, 1, {2, MomentFormat::kBlockwise8}};
+  BlockLayout layout{"a", 1200, 1, false, {0, 32, 800, 864}};
+  std::unique_ptr<HostState> state = HostState::create(*devices[0], {layout}, options).value();
+  EXPECT_EQ(state->bytes().total(),
+            host_state_bytes(std::vector<BlockLayout>{layout}, options).total());
+  MomentView middle = state->moment(Moment::kFirst, 0, 32, 768);
+  EXPECT_EQ(middle.values.size(), 768u);
+  EXPECT_EQ(middle.scales.size(), 3u);
+  BlockMemory memory = state->memory(0);
+  EXPECT_EQ(middle.scales.data(), memory.first_scales + 1);
+  EXPECT_EQ(state->moment(Moment::kSecond, 0, 864, 336).scales.data(), memory.second_scales + 5);
+  // What devices may read of a byte: sign, exponent, fraction.
+  middle.values[256] = std::byte{0xff};
+  middle.values[257] = std::byte{0x01};
+  middle.scales[1] = 2;
+  std::vector<float> read(768);
+  state->read_moment(Moment::kFirst, 0, 32, read);
+  EXPECT_EQ(read[256], -2 * 1.875f);
+  EXPECT_EQ(read[257], 2 * 0x1p-17f);
+}
+
+TEST_F(HostStateTest, KeepsNoArrayForMomentsThatThereAreNot) {
+  for (int count : {0, 1, 2}) {
+    HostStateOptions options{DType::kBF16, 1, 1, {count}};
+    std::unique_ptr<HostState> state =
+        HostState::create(*devices[0], {{"a", 1000, 1}}, options).value();
+    BlockMemory memory = state->memory(0);
+    EXPECT_EQ(memory.first_moment != nullptr, count > 0);
+    EXPECT_EQ(memory.second_moment != nullptr, count > 1);
+    EXPECT_EQ(state->bytes().total(),
+              host_state_bytes(std::vector<BlockLayout>{{"a", 1000, 1}}, options).total());
+  }
+}
+
 TEST_F(HostStateTest, ParametersComeBackAndDevicesReadThemRounded) {
   std::vector<float> values(300);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -166,8 +238,12 @@ TEST_F(HostStateTest, WhatIsNotFiniteIsNotWritten) {
 TEST_F(HostStateTest, MomentsComeBack) {
   std::unique_ptr<HostState> state = make(DType::kBF16, 1, 1);
   std::vector<float> first = {1, 2}, second = {3, 4}, read(2);
-  state->write_moment(Moment::kFirst, 1, 498, first);
-  state->write_moment(Moment::kSecond, 1, 498, second);
+  auto write = [&](Moment moment, const std::vector<float>& values) {
+    std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    std::copy(bytes.begin(), bytes.end(), state->moment(moment, 1, 498, 2).values.begin());
+  };
+  write(Moment::kFirst, first);
+  write(Moment::kSecond, second);
   state->read_moment(Moment::kFirst, 1, 498, read);
   EXPECT_EQ(read, first);
   state->read_moment(Moment::kSecond, 1, 498, read);

@@ -203,7 +203,7 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
     return make_train_config(*parse_toml(text, "t"), {}, "t").status().message();
   };
   EXPECT_THAT(message("[model]\nlora = {rank = 16}\n"), HasSubstr("does not have it yet"));
-  EXPECT_THAT(message("[model]\ndtype = \"fp16\"\n"), HasSubstr("does not have it yet"));
+  EXPECT_THAT(message("[model]\ndtype = \"fp8\"\n"), HasSubstr("\"fp32\", \"bf16\", \"fp16\""));
   EXPECT_THAT(message("[data]\ntokenizer = \"dir\"\n"), HasSubstr("does not have tokenizer"));
   EXPECT_THAT(message("[data]\ntrain = [\"a.jsonl\"]\n"), HasSubstr("does not have .jsonl"));
   EXPECT_THAT(message("[data]\nvalidation = [\"a.bin\"]\n"), HasSubstr("does not have .bin"));
@@ -237,7 +237,8 @@ TEST(Config, SchedulesThatOnlySimulateAndUnknownOnes) {
   EXPECT_THAT(refusal("[schedule]\nkind = \"dualpipe\"\n"), HasSubstr("simulate only"));
   EXPECT_THAT(refusal("[schedule]\nkind = \"roundpip\"\n"),
               HasSubstr("did you mean \"roundpipe\"?"));
-  EXPECT_THAT(refusal("[optimizer]\nkind = \"sgd\"\n"), HasSubstr("allowed: \"adamw\""));
+  EXPECT_THAT(refusal("[optimizer]\nkind = \"adamv\"\n"), HasSubstr("did you mean \"adamw\"?"));
+  EXPECT_THAT(refusal("[optimizer]\nmomentum = 1\n"), HasSubstr("from 0 and below 1"));
 }
 
 // Field report 80: the equation and the nearest valid values, instead of an assertion.

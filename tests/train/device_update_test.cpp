@@ -153,6 +153,26 @@ TEST_F(DeviceUpdate, NormIsTheDevicesOnEverySimdTargetAndThread) {
   }
 }
 
+// The order that hal/square_sum.h states, written down once more.
+TEST_F(DeviceUpdate, NormIsAddedUpInLanesOfPieces) {
+  for (int64_t count : {1, 31, 33, 65'536, 65'537, 200'003}) {
+    std::vector<float> values = normals(count, 7, 3.0f);
+    double total = 0;
+    for (int64_t begin = 0; begin < count; begin += 65'536) {
+      double lanes[32] = {};
+      for (int64_t i = begin; i < std::min<int64_t>(count, begin + 65'536); ++i) {
+        lanes[i % 32] += double{values[i]} * double{values[i]};
+      }
+      for (int half : {16, 8, 4, 2, 1}) {
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+      }
+      total += lanes[0];
+    }
+    const void* source = values.data();
+    EXPECT_EQ(sum_of_squares({DType::kF32, {&source, 1}}, count, *pool), total) << count;
+  }
+}
+
 TEST_F(DeviceUpdate, NormOfSeveralSourcesIsThatOfTheirSum) {
   constexpr int64_t kCount = 200'000;
   std::vector<float> sum(kCount);

@@ -8,6 +8,7 @@
 #include "backends/register_backends.h"
 #include "core/random.h"
 #include "memory/split_master.h"
+#include "scheduler/update_cost.h"
 #include "train/gradient_sources.h"
 
 namespace stagecoach {
@@ -162,11 +163,57 @@ TEST_F(Optimizer, ElementsThatWouldNotBeFiniteStayAsTheyAre) {
   }
 }
 
+// What a checkpoint or a person reads of a byte is what the update computes with.
+TEST_F(Optimizer, SmallMomentsReadAsTheUpdateReadsThem) {
+  for (MomentFormat format : {MomentFormat::kBFloat16, MomentFormat::kBlockwise8}) {
+    HostStateOptions options{DType::kF32, 1, 1, {1, format}};
+    BlockLayout layout{"block", kCount, 1, false, {0, 96, 64'032}};
+    auto state = HostState::create(*devices[0], {layout}, options).value();
+    auto update = [&](float beta1) {
+      UpdateNumbers momentum{UpdateRule::kSgd, 1.0f, beta1, 0, 1e-8f, 0, 1.0f, 1};
+      for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, 70},
+                                {96, 64'000},
+                                {64'032, 64'032 + 512},
+                                {64'032 + 512, kCount}}) {
+        EXPECT_EQ(update_parameters(*state, 0, begin, end - begin, momentum, *pool), 0);
+      }
+    };
+    std::vector<float> gradients = normals(5, 0.1), zeros(kCount), read(kCount), moments(kCount);
+    land(gradients, DType::kF32, state->gradient_slot(0, 0, 0).host_data());
+    update(0);
+    for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, 70}, {96, 64'000}, {64'032, kCount}}) {
+      state->read_moment(Moment::kFirst, 0, begin, std::span(moments).subspan(begin, end - begin));
+    }
+    // Nothing but half the moment moves parameters from zero.
+    ASSERT_TRUE(state->write_parameters(0, 0, zeros).is_ok());
+    land(zeros, DType::kF32, state->gradient_slot(0, 0, 0).host_data());
+    update(0.5f);
+    state->read_parameters(0, 0, read);
+    for (int64_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(-2 * read[i], moments[i]) << i;
+      ASSERT_NEAR(moments[i], i < 70 || (i >= 96 && i < 64'000) || i >= 64'032 ? gradients[i] : 0,
+                  0.04)
+          << i;
+    }
+  }
+}
+
 TEST_F(Optimizer, CountsTheBytesItTouches) {
   EXPECT_EQ(update_bytes(*make(DType::kBF16, 1, 1), 0, UpdateRule::kAdamW), 26 * kCount);
   EXPECT_EQ(update_bytes(*make(DType::kF32, 1, 1), 0, UpdateRule::kAdamW), 28 * kCount);
   EXPECT_EQ(update_bytes(*make(DType::kBF16, 3, 1), 0, UpdateRule::kAdamW), 28 * kCount);
   EXPECT_EQ(gradient_bytes(*make(DType::kBF16, 1, 2), 0), 4 * kCount);
+  // Planning knows the same figure before there is a state.
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int rounds : {1, 2}) {
+      for (UpdateRule rule : {UpdateRule::kAdamW, UpdateRule::kLion, UpdateRule::kPlainSgd}) {
+        HostStateOptions options{dtype, rounds, rounds, {moment_count(rule)}};
+        auto state = HostState::create(*devices[0], {{"block", kCount, 1}}, options).value();
+        EXPECT_EQ(static_cast<double>(update_bytes(*state, 0, rule)),
+                  update_bytes_per_parameter(dtype, rounds, options.moments) * double{kCount});
+      }
+    }
+  }
 }
 
 }  // namespace

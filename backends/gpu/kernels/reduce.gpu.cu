@@ -4,12 +4,10 @@
 
 namespace stagecoach::reduce_kernels {
 
-/// Length of a piece of sum_of_squares; part of what the operation means.
+/// Length of a piece of sum_of_squares, as hal/square_sum.h has it; kLanes are its lanes.
 constexpr int64_t kPiece = 64 * 1024;
-/// Pieces of a block of sum_of_squares: one lane adds up each, all threads fetch.
-constexpr int kPiecesTogether = 32;
 constexpr int kSquareThreads = 128;
-constexpr int kFetched = 64;  ///< elements of each piece in shared memory
+constexpr int kSquareGroups = kSquareThreads / kLanes;  ///< each has a piece
 
 /// A thread to a column, blockIdx.y to a tile of rows, as norm_weight_partials.
 template <typename T>
@@ -25,31 +23,26 @@ __device__ inline void column_partials(float* sums, const T* in, int64_t rows, i
   sums[blockIdx.y * columns + column] = sum;
 }
 
-/// sums[piece] = the piece's squares in fp64, in index order. blockDim.x is kSquareThreads.
+/// sums[piece] = the piece's squares in the order of hal/square_sum.h. blockDim.x is
+/// kSquareThreads.
 template <typename T>
 __device__ inline void piece_squares(double* sums, const T* in, int64_t count) {
-  __shared__ float fetched[kPiecesTogether][kFetched + 1];
-  int64_t first_piece = static_cast<int64_t>(blockIdx.x) * kPiecesTogether;
-  int64_t pieces = (count + kPiece - 1) / kPiece;
+  __shared__ double lanes[kSquareThreads];
+  int lane = static_cast<int>(threadIdx.x) % kLanes;
+  int64_t piece = static_cast<int64_t>(blockIdx.x) * kSquareGroups + threadIdx.x / kLanes;
+  int64_t first = piece * kPiece, end = first + kPiece < count ? first + kPiece : count;
   double total = 0.0;
-  for (int64_t offset = 0; offset < kPiece; offset += kFetched) {
-    __syncthreads();
-#pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x); i < kPiecesTogether * kFetched;
-         i += kSquareThreads) {
-      int64_t index = (first_piece + i / kFetched) * kPiece + offset + i % kFetched;
-      // Zeros past the end change no sum of squares.
-      fetched[i / kFetched][i % kFetched] = index < count ? to_float(in[index]) : 0.0f;
-    }
-    __syncthreads();
-    if (threadIdx.x >= kPiecesTogether) continue;
-    for (int i = 0; i < kFetched; ++i) {
-      double value = static_cast<double>(fetched[threadIdx.x][i]);
-      total += value * value;
-    }
+#pragma unroll 16
+  for (int64_t index = first + lane; index < end; index += kLanes) {
+    double value = static_cast<double>(to_float(in[index]));
+    total += value * value;
   }
-  int64_t piece = first_piece + threadIdx.x;
-  if (threadIdx.x < kPiecesTogether && piece < pieces) sums[piece] = total;
+  lanes[threadIdx.x] = total;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) lanes[threadIdx.x] += lanes[threadIdx.x + half];
+  }
+  if (lane == 0 && first < count) sums[piece] = lanes[threadIdx.x];
 }
 
 template <typename T>
