@@ -1,6 +1,7 @@
 #include "hal/host_worker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 
 #include "core/clock.h"
@@ -59,6 +60,23 @@ void HostWorker::set_trace(Trace* trace, int process, int track) {
   trace_track_ = track;
 }
 
+void HostWorker::set_pace(double bytes_per_ns) {
+  std::lock_guard lock(mutex_);
+  pace_bytes_per_ns_ = bytes_per_ns;
+}
+
+void HostWorker::wait_for_pace(const Entry& entry, int64_t start_ns) {
+  double pace = 0;
+  {
+    std::lock_guard lock(mutex_);
+    pace = pace_bytes_per_ns_;
+  }
+  if (pace <= 0) return;
+  auto length_ns = static_cast<int64_t>(static_cast<double>(entry.cost.bytes_touched) / pace);
+  int64_t left_ns = start_ns + length_ns - RealClock::instance().now_ns();
+  if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
+}
+
 void HostWorker::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -87,6 +105,7 @@ void HostWorker::run_entry(Entry& entry) {
   if (!this->status().is_ok()) return;  // abandoned meanwhile
   int64_t start_ns = RealClock::instance().now_ns();
   Status status = entry.job(pool_);
+  wait_for_pace(entry, start_ns);
   trace_entry(entry, start_ns);
   if (!status.is_ok()) fail(status.with_site(site));
 }

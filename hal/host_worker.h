@@ -29,6 +29,10 @@ class HostWorker final : public HostQueue {
   /// Jobs that finish from now on are added to `trace` as slices of (process, track).
   void set_trace(Trace* trace, int process, int track);
 
+  /// Makes jobs that start from now on take at least what they cost at this rate of host memory, as
+  /// paced devices do; 0: as fast as they are.
+  void set_pace(double bytes_per_ns);
+
   Result<bool> reached(uint64_t sequence) override;
   Status wait_until_reached(uint64_t sequence) override;
   bool settled(uint64_t sequence) override;
@@ -46,6 +50,7 @@ class HostWorker final : public HostQueue {
   };
   void work();
   void run_entry(Entry& entry);
+  void wait_for_pace(const Entry& entry, int64_t start_ns);
   void trace_entry(const Entry& entry, int64_t start_ns);
   /// Keeps the first failure, drops what is queued and wakes everyone.
   void fail(const Status& status);
@@ -60,6 +65,7 @@ class HostWorker final : public HostQueue {
   uint64_t running_ = 0;  // sequence of the job being run, 0 = none
   uint64_t submitted_ = 0;
   uint64_t completed_ = 0;
+  double pace_bytes_per_ns_ = 0;
   Trace* trace_ = nullptr;
   int trace_process_ = 0;
   int trace_track_ = 0;

@@ -31,10 +31,10 @@ struct HostStateOptions {
   int rounds = 1;                     ///< whose gradients one update adds up
   int slots_per_site =
       1;  ///< rounds whose gradients may wait to be added at once; 1 with one round
+  MomentOptions moments = {};  ///< of trained blocks
   /// Copies of what devices read of a trained block: 2 where an update writes a new version while
   /// the one before it is read.
   int versions = 1;
-  MomentOptions moments = {};  ///< of trained blocks
 };
 
 /// Bytes of a host state, alignment included.

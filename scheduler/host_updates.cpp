@@ -141,15 +141,23 @@ Status HostUpdates::judge(Step& step) {
   return Status::ok();
 }
 
+int64_t HostUpdates::piece_elements() const {
+  if (element_ns_ <= 0) return kFirstPieceElements;
+  double elements = static_cast<double>(kPieceNs) / element_ns_;
+  return std::max(kLeastPieceElements, static_cast<int64_t>(elements));
+}
+
 Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
   int64_t count = setup_.state->element_count(block);
   auto bytes = static_cast<double>(step->optimizer->update_bytes(block));
-  for (int64_t first = 0; first < count; first += kPieceElements) {
-    int64_t here = std::min(kPieceElements, count - first);
+  int64_t here = 0;
+  for (int64_t first = 0; first < count; first += here) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await turns_.turn(deadline(step->outcome.step, block)));
+    here = std::min(piece_elements(), count - first);
     HostWorkCost cost;
     cost.bytes_touched =
         static_cast<ByteCount>(bytes * static_cast<double>(here) / static_cast<double>(count));
+    int64_t start_ns = RealClock::instance().now_ns();
     Result<Timepoint> done =
         setup_.queue->submit("update", cost, [step, block, first, here](TaskPool& pool) {
           WorkTimer timer(step->host_ns);
@@ -158,6 +166,10 @@ Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
     if (!done.is_ok()) co_return done.status();
     STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(*done));
     turns_.leave();
+    int64_t now_ns = RealClock::instance().now_ns();
+    element_ns_ = static_cast<double>(now_ns - std::max(start_ns, last_done_ns_)) /
+                  static_cast<double>(here);
+    last_done_ns_ = now_ns;
   }
   co_return Status::ok();
 }

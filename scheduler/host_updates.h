@@ -34,8 +34,12 @@ struct StepOutcome {
 /// Thread rule: the executor's thread.
 class HostUpdates {
  public:
-  /// Elements of one piece of an update: a few milliseconds of host memory bandwidth.
-  static constexpr int64_t kPieceElements = 8 * 1024 * 1024;
+  /// What a piece of an update should take: long beside what it costs to hand over, short beside
+  /// what an urgent block can wait.
+  static constexpr int64_t kPieceNs = 2'000'000;
+  /// Elements of the first piece, from which the host's rate is measured, and the least of any.
+  static constexpr int64_t kFirstPieceElements = 1024 * 1024;
+  static constexpr int64_t kLeastPieceElements = 4 * 1024;
   /// Pieces on the host's queue at a time: the next must be there when one ends.
   static constexpr int kPiecesAhead = 2;
 
@@ -66,10 +70,13 @@ class HostUpdates {
   Task<Status> update_pieces(StepPointer step, int block);
   Status judge(Step& step);
   int64_t deadline(int64_t step, int block) const;
+  int64_t piece_elements() const;
 
   Setup setup_;
   std::vector<int> first_layer_;  ///< per block: that uses it
   UpdateTurns turns_;
+  double element_ns_ = 0;     ///< of the last piece; 0: none yet
+  int64_t last_done_ns_ = 0;  ///< when it had been made
 };
 
 }  // namespace stagecoach

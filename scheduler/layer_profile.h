@@ -92,6 +92,8 @@ struct StepSetup {
   int micro_batches = 1;  ///< M, of an iteration
   int rounds = 1;         ///< divides M
   UpdateMode update = UpdateMode::kBarrier;
+  /// Whether updates wait for the norm of all gradients, be it for clipping or for a loss scale.
+  bool gated = false;
   int iterations = 0;  ///< simulated: 0 as many as a steady step needs, 1 one isolated iteration
   double hop_ns = 0;   ///< of each hand-over to another device, beside what bytes take
   std::vector<SharedUplink> uplinks;

@@ -78,6 +78,7 @@ StepSetup step_setup(const Network& network, const PlanRequest& request) {
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;
   setup.update = request.update;
+  setup.gated = request.gated;
   if (request.measured) {
     setup.layers = request.measured->layers;
     setup.devices = request.measured->devices;

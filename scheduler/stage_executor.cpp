@@ -296,8 +296,13 @@ Task<Status> StageExecutor::run_step(std::shared_ptr<Step> step) {
     }
     co_return Status::ok();
   };
-  Result<StepOutcome> outcome = co_await updates_.run(
-      step->number, step->optimizer, contributed, [this](const Status& status) { fail(status); });
+  auto judged = [this] {
+    ++judged_count_;
+    ended_.notify();
+  };
+  Result<StepOutcome> outcome =
+      co_await updates_.run(step->number, step->optimizer, contributed, judged,
+                            [this](const Status& status) { fail(status); });
   if (!outcome.is_ok()) co_return outcome.status();
   finished_steps_.push_back(*outcome);
   std::erase(steps_, step);

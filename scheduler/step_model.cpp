@@ -321,7 +321,7 @@ void StepSimulation::update_layers() {
   std::stable_sort(by_landing.begin(), by_landing.end(),
                    [this](int left, int right) { return landed_ns_[left] < landed_ns_[right]; });
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-  bool waits_for_all = setup_.update == UpdateMode::kBarrier;
+  bool waits_for_all = setup_.gated || setup_.update == UpdateMode::kBarrier;
   if (waits_for_all) host_free_ns_ = std::max(host_free_ns_, landed_ns_[by_landing.back()]);
   int landed = 0;
   for (int left = layers; left > 0; --left) {

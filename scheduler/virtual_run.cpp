@@ -34,7 +34,7 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
 Result<std::unique_ptr<HostState>> make_state(const VirtualRun& run) {
   return HostState::create(
       *run.devices.front(), state_layouts(*run.network),
-      state_options(*run.network, run.plan->rounds, run.plan->residence, UpdateMode::kBarrier));
+      state_options(*run.network, run.plan->rounds, run.plan->residence, UpdateMode::kBarrier, {}));
 }
 
 Result<ActivationStore> make_store(const VirtualRun& run) {

@@ -161,6 +161,7 @@ Status Trainer::Impl::build() {
     }
     groups.push_back(std::move(of_block));
   }
+  worker.set_pace(options.host_bytes_per_s * 1e-9);
   if (options.trace) {
     int host = static_cast<int>(devices.size());
     for (int d = 0; d < host; ++d) {
@@ -189,6 +190,7 @@ Status Trainer::Impl::prepare_request() {
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
+  request.gated = options.clip_norm > 0 || scales_loss();
   request.moments = moments;
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;

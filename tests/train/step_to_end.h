@@ -2,7 +2,7 @@
 
 #include "train/trainer.h"
 
-namespace stagecoach::testing {
+namespace stagecoach {
 
 /// One optimizer step, to its end.
 inline Result<StepUpdate> step_to_end(Trainer& trainer, double learning_rate) {
@@ -11,4 +11,4 @@ inline Result<StepUpdate> step_to_end(Trainer& trainer, double learning_rate) {
   return trainer.take_updates().back();
 }
 
-}  // namespace stagecoach::testing
+}  // namespace stagecoach
