@@ -53,6 +53,7 @@ struct Trainer::Impl {
   Result<PlannedRun> make_plan() const;
   Residence residence() const;
   Status check_host(const PlannedRun& run) const;
+  Status keep_gradients();
   Pinning pinning() const;
   Status build_state();
   Status adopt(PlannedRun next);
@@ -206,6 +207,16 @@ Status Trainer::Impl::check_host(const PlannedRun& run) const {
   return check_host_need(host_need(network, request, residence(), run), limits);
 }
 
+/// Makes room for gradients of several passes, which the run was not admitted with.
+Status Trainer::Impl::keep_gradients() {
+  if (state->accumulates()) return Status::ok();
+  HostNeed need = host_need(network, request, residence(), planned);
+  need.state.landing += kept_gradient_bytes(network, request.rounds);
+  STAGECOACH_RETURN_IF_ERROR(check_host_need(need, limits));
+  host_planned_bytes = std::max(host_planned_bytes, need.total());
+  return state->keep_gradients(*pool);
+}
+
 Pinning Trainer::Impl::pinning() const {
   Pinning pinning = state->pinning();
   pinning += store->pinning();
@@ -344,9 +355,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
                                            const LossOptions& loss) {
   Impl& impl = *impl_;
   STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, impl.staging->load(inputs, labels, false));
-  if (impl.gradients_pending) {
-    STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients(*impl.pool));
-  }
+  if (impl.gradients_pending) STAGECOACH_RETURN_IF_ERROR(impl.keep_gradients());
   int64_t start_ns = RealClock::instance().now_ns();
   PassInput pass;
   pass.loss_scale = static_cast<float>(
