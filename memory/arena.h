@@ -25,44 +25,45 @@ struct Pinning {
 };
 
 /// One exact-size allocation carved from the front: device memory or pinned host memory. Nothing is
-/// returned piece by piece; the arena is freed as a whole. Where the system lets less be pinned
-/// than is asked for, the rest is pageable: copies of it work and are slower.
+/// returned piece by piece; the arena is freed as a whole. Where the system does not let all of it
+/// be pinned at once, pieces that travel are pinned one by one as far as that goes, and the others
+/// are pageable: copies of those work and are slower.
 /// Thread rule: one thread at a time.
 class Arena {
  public:
-  /// Pieces start at multiples of this, which suits vector code and every copy engine.
+  /// Pieces lie at multiples of this, which suits vector code and every copy engine.
   static constexpr ByteCount kAlignment = 256;
 
   static Result<Arena> create_on_device(Device& device, ByteCount size, Label label);
-  /// Errors: resource exhausted when the host has no such memory, pinned or not; others of the
-  /// device.
+  /// `device` must outlive the arena. Errors: resource exhausted when the host has no such memory,
+  /// pinned or not; others of the device.
   static Result<Arena> create_pinned(Device& device, ByteCount size, Label label);
 
   /// The next `size` bytes. The arena must have been created large enough: its owner computed it.
   BufferView take(ByteCount size, PieceUse use = PieceUse::kTravels);
-  /// Forgets all pieces, so that the memory can be carved anew.
-  void reset();
+  /// Forgets all pieces of device memory, so that it can be carved anew.
+  void reset() { used_ = 0; }
   ByteCount size() const { return size_; }
-  Pinning pinning() const { return pinning_; }
+  const Pinning& pinning() const { return pinning_; }
   /// Space a piece of `size` bytes takes.
   static ByteCount padded(ByteCount size) { return align_up(size, kAlignment); }
 
  private:
-  struct Part {
-    BufferHandle buffer;  ///< null: there is none
-    ByteCount used = 0;
+  Arena(Device& device, ByteCount size, Label label)
+      : device_(&device), label_(label), size_(size), least_refused_(size) {}
+  /// Null where the system refuses.
+  BufferHandle pin_piece(ByteCount size);
 
-    bool holds(ByteCount size) const {
-      return buffer != nullptr && used + padded(size) <= buffer->size();
-    }
-  };
-  explicit Arena(ByteCount size) : size_(size) {}
-
+  Device* device_;
+  Label label_;
   ByteCount size_ = 0;
+  ByteCount used_ = 0;  ///< of `buffer_`
   Pinning pinning_;
-  PageableMemory memory_;  ///< of `rest_`, so it goes last
-  Part first_;             ///< all of it, or what could be pinned
-  Part rest_;              ///< pageable: address space for all, of which pieces alone are touched
+  ByteCount least_refused_ = 0;  ///< so much, or more, is not asked for again
+  PageableMemory memory_;        ///< of `buffer_` where not all is pinned, so it goes last
+  BufferHandle buffer_;  ///< all of it; pageable ones have address space for all, of which the
+                         ///< pieces in it are touched alone
+  std::vector<BufferHandle> pinned_pieces_;
 };
 
 }  // namespace stagecoach

@@ -20,7 +20,7 @@ Status check_host_need(const HostNeed& need, const HostLimits& limits, std::stri
 }
 
 std::string describe_pinning(const Pinning& pinning, const HostLimits& limits) {
-  if (pinning.pinned >= pinning.asked) return "";
+  if (pinning.slow == 0) return "";
   std::string text = fmt::format(
       "pinned host memory: {} of {} could be had; {} of what travels is pageable, which copies "
       "more slowly",

@@ -32,7 +32,8 @@ inline constexpr std::string_view kTrainAdvice =
     "Use fewer or smaller micro-batches (train.microbatches, train.batch, data.sequence), a "
     "smaller model or model.dtype = \"bf16\"";
 
-/// What to tell people about a run whose host memory could not all be pinned; empty when it could.
+/// What to tell people about a run of whose host memory something that travels could not be pinned;
+/// empty when all could.
 /// Pure.
 std::string describe_pinning(const Pinning& pinning, const HostLimits& limits);
 

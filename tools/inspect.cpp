@@ -20,6 +20,9 @@ namespace stagecoach {
 
 namespace {
 
+/// Of simulated devices whose memory nothing limits.
+constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
+
 struct InspectOptions {
   ModelOptions model;
   std::string devices, schedule = "roundpipe";
@@ -48,7 +51,7 @@ Status add_devices(const std::string& text, const BackendRegistry& backends, Pla
       info.backend = device.name.substr(0, device.name.find(':'));
       info.speed = device.speed;
       request.devices.push_back(std::move(info));
-      request.free_bytes.push_back(device.memory_bytes);
+      request.free_bytes.push_back(device.memory_bytes > 0 ? device.memory_bytes : kUnlimitedBytes);
     }
     return Status::ok();
   }

@@ -56,4 +56,14 @@ HostNeed host_need(const Network& network, const PlanRequest& request, Residence
   return need;
 }
 
+ByteCount kept_gradient_bytes(const Network& network, int rounds) {
+  if (rounds > 1) return 0;
+  ByteCount bytes = 0;
+  for (size_t block = 0; block < network.blocks.size(); ++block) {
+    if (network.blocks[block].is_frozen) continue;
+    bytes += Arena::padded(network.block_bytes(static_cast<int>(block), DType::kF32));
+  }
+  return bytes;
+}
+
 }  // namespace stagecoach

@@ -29,4 +29,8 @@ HostNeed host_need_before_planning(const Network& network, const PlanRequest& re
 HostNeed host_need(const Network& network, const PlanRequest& request, Residence residence,
                    const PlannedRun& run);
 
+/// What a second pass before a step takes beside that: the sums of gradients that one round of one
+/// pass has none of. 0 where `rounds` are added up anyhow. Pure.
+ByteCount kept_gradient_bytes(const Network& network, int rounds);
+
 }  // namespace stagecoach

@@ -57,6 +57,7 @@ struct Trainer::Impl {
   Result<PlannedRun> make_plan() const;
   Residence residence() const;
   Status check_host(const PlannedRun& run) const;
+  Status keep_gradients();
   Pinning pinning() const;
   Status build_state();
   Status adopt(PlannedRun next);
@@ -237,6 +238,16 @@ Residence Trainer::Impl::residence() const {
 /// the middle of it.
 Status Trainer::Impl::check_host(const PlannedRun& run) const {
   return check_host_need(host_need(network, request, residence(), run), limits);
+}
+
+/// Makes room for gradients of several passes, which the run was not admitted with.
+Status Trainer::Impl::keep_gradients() {
+  if (state->accumulates()) return Status::ok();
+  HostNeed need = host_need(network, request, residence(), planned);
+  need.state.landing += kept_gradient_bytes(network, request.rounds);
+  STAGECOACH_RETURN_IF_ERROR(check_host_need(need, limits));
+  host_planned_bytes = std::max(host_planned_bytes, need.total());
+  return state->keep_gradients(*pool);
 }
 
 Pinning Trainer::Impl::pinning() const {
@@ -435,7 +446,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   Impl& impl = *impl_;
   if (impl.gradients_pending) {
     STAGECOACH_RETURN_IF_ERROR(impl.drain());
-    STAGECOACH_RETURN_IF_ERROR(impl.state->keep_gradients(*impl.pool));
+    STAGECOACH_RETURN_IF_ERROR(impl.keep_gradients());
   } else {
     // The batch before the last has been used.
     STAGECOACH_RETURN_IF_ERROR(impl.executor->finish(impl.staging.size() - 1, 2));

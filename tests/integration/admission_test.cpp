@@ -182,5 +182,42 @@ TEST(Admission, WhatIsAdmittedStaysWithinItsPlanAndWhatIsRefusedAllocatesNothing
   RecordProperty("refused_by_host", refused_by_host);
 }
 
+// Several passes before a step keep sums, for which there must be room too.
+TEST(Admission, PassesBeforeAStepTakeMoreAndAreCheckedToo) {
+  for (ByteCount spare : {ByteCount{0}, kMiB}) {
+    SCOPED_TRACE(spare);
+    auto counter = std::make_shared<AllocationCounter>();
+    BackendRegistry registry;
+    registry.add(std::make_unique<DecoratedBackend>(make_cpu_backend(), counter));
+    auto devices = registry.open_devices("cpu:1").value();
+    TinyRun run;
+    ByteCount host_memory = 8 * kGiB, planned = 0;
+    run.options.host_limits = [&]() -> Result<HostLimits> {
+      return HostLimits{host_memory, "the test", {}};
+    };
+    auto make = [&] {
+      Network network = make_gpt2(run.model, Gpt2Head::kLoss, DType::kBF16).value();
+      return Trainer::create(std::move(network), {devices[0].get()}, run.options).value();
+    };
+    planned = make()->report().host_planned_bytes;
+    host_memory = planned + kHostReserve + spare;
+    auto trainer = make();
+    trainer->initialize_parameters();
+    std::vector<int32_t> tokens(run.options.batch * run.options.sequence, 3);
+    HostTensor batch = HostTensor::of(tokens, Shape{run.options.batch, run.options.sequence});
+    ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
+    ByteCount pinned = counter->pinned();
+    Status second = trainer->forward_backward(batch, batch).status();
+    if (spare == 0) {
+      EXPECT_EQ(second.code(), StatusCode::kResourceExhausted);
+      EXPECT_THAT(second.message(), HasSubstr("where more gradients land"));
+      EXPECT_EQ(counter->pinned(), pinned);
+    } else {
+      EXPECT_TRUE(second.is_ok()) << second.to_string();
+      EXPECT_EQ(trainer->report().host_planned_bytes, planned + counter->pinned() - pinned);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stagecoach::testing
