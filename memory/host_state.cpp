@@ -261,6 +261,25 @@ BlockMemory HostState::memory(int index) {
   return memory;
 }
 
+BlockBuffers HostState::buffers(int index) const {
+  const Block& block = blocks_[index];
+  STAGECOACH_CHECK(!block.layout.is_frozen);
+  BlockBuffers buffers;
+  buffers.compute_copy = block.compute_copy;
+  buffers.master = block.master;
+  buffers.remainder = block.remainder;
+  buffers.first_moment = block.first_moment;
+  buffers.second_moment = block.second_moment;
+  if (accumulates_) {
+    buffers.gradients = {block.sum};
+    return buffers;
+  }
+  for (int site = 0; site < block.layout.site_count; ++site) {
+    buffers.gradients.push_back(gradient_slot(index, site, 0));
+  }
+  return buffers;
+}
+
 BufferView HostState::gradient_slot(int block, int site, int round) const {
   return blocks_[block].slots[site * options_.slots_per_site + round % options_.slots_per_site];
 }

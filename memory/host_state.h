@@ -66,6 +66,15 @@ struct BlockMemory {
   std::vector<const void*> gradients;
 };
 
+/// The same memory of a trained block for copies to and from a device, whole block each.
+struct BlockBuffers {
+  BufferView compute_copy;  ///< what devices read; in bf16 the master's high halves, in fp32 it
+  BufferView master;        ///< fp32 and fp16 training
+  BufferView remainder;     ///< bf16 training
+  BufferView first_moment, second_moment;
+  std::vector<BufferView> gradients;  ///< as BlockMemory has them
+};
+
 /// All training state, in host memory, a block's arrays side by side. With two moments, of which
 /// optimizers may keep fewer:
 ///
@@ -101,6 +110,7 @@ class HostState {
   BufferView compute_copy(int block) const { return blocks_[block].compute_copy; }
   /// For the update of a trained block once all its gradients have landed and been added.
   BlockMemory memory(int block);
+  BlockBuffers buffers(int block) const;
 
   /// Dtype in which gradients come home: the compute dtype.
   DType gradient_dtype() const { return options_.compute_dtype; }
