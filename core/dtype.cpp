@@ -19,6 +19,8 @@ std::string_view dtype_name(DType dtype) {
       return "fp64";
     case DType::kU64:
       return "uint64";
+    case DType::kI16:
+      return "int16";
   }
   return "unknown";
 }

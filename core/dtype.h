@@ -10,7 +10,7 @@
 namespace stagecoach {
 
 /// Element types of tensors.
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kF64, kU64 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kF64, kU64, kI16 };
 
 /// Bytes of one element.
 constexpr ByteCount dtype_size_bytes(DType dtype) {
@@ -20,6 +20,7 @@ constexpr ByteCount dtype_size_bytes(DType dtype) {
       return 4;
     case DType::kBF16:
     case DType::kF16:
+    case DType::kI16:
       return 2;
     case DType::kF64:
     case DType::kU64:
@@ -28,7 +29,7 @@ constexpr ByteCount dtype_size_bytes(DType dtype) {
   return 0;
 }
 
-/// "fp32", "bf16", "fp16", "int32", "fp64", "uint64".
+/// "fp32", "bf16", "fp16", "int32", "fp64", "uint64", "int16".
 std::string_view dtype_name(DType dtype);
 
 /// Parses "bf16", "fp16" or "fp32" as a configuration spells them.
@@ -36,7 +37,7 @@ Result<DType> parse_compute_dtype(std::string_view text);
 
 /// Whether elements are floating-point numbers.
 constexpr bool dtype_is_float(DType dtype) {
-  return dtype != DType::kI32 && dtype != DType::kU64;
+  return dtype != DType::kI32 && dtype != DType::kU64 && dtype != DType::kI16;
 }
 
 /// Upper half of an fp32: 8 exponent bits, 7 fraction bits.

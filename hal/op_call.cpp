@@ -41,6 +41,8 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "gated_silu_backward",
     "adamw",
     "finite_check",
+    "join_master",
+    "split_master",
 };
 
 double dim(const TensorView& tensor, int axis) {

@@ -46,8 +46,10 @@ enum class OpKind : uint8_t {
   kGatedSiluBackward,
   kAdamW,
   kFiniteCheck,
+  kJoinMaster,
+  kSplitMaster,
 };
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kFiniteCheck) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kSplitMaster) + 1;
 
 /// "matmul", "attention_forward", …: the verb in messages, traces and fault plans.
 std::string_view op_kind_name(OpKind kind);

@@ -180,6 +180,14 @@ struct OpRequests {
     TensorView out, in;
     Label label;
   };
+  struct JoinMaster {
+    TensorView out, high, remainder;
+    Label label;
+  };
+  struct SplitMaster {
+    TensorView high, remainder, in;
+    Label label;
+  };
 };
 
 }  // namespace stagecoach

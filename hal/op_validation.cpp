@@ -23,6 +23,8 @@ enum class Element : uint8_t {
   kI32,
   kF64,
   kU64,
+  kI16,
+  kBF16,
   kAny,
 };
 
@@ -142,6 +144,9 @@ constexpr OperandRule kGatedSiluBackwardIn[] = {
 constexpr OperandRule kAdamWOut[] = {
     {"parameters", kF, "*"}, {"first_moment", kF, "*"}, {"second_moment", kF, "*"}};
 constexpr OperandRule kGradientIn[] = {{"gradient", Element::kFloat, "*"}};
+constexpr OperandRule kMaster[] = {{"master", kF, "*"}};
+constexpr OperandRule kMasterHalves[] = {{"high", Element::kBF16, "*"},
+                                         {"remainder", Element::kI16, "*"}};
 constexpr OperandRule kAnyIn[] = {{"in", Element::kAny, "*"}};
 
 // In the order of OpKind.
@@ -180,6 +185,8 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kGatedSiluBackwardOut, kGatedSiluBackwardIn},
     {kAdamWOut, kGradientIn},
     {kChecksumOut, kFloatIn},
+    {kMaster, kMasterHalves},
+    {kMasterHalves, kMaster},
 }};
 
 std::string shape_text(const Shape& shape) {
@@ -403,6 +410,10 @@ Status Validator::check_dtype(const OperandRule& rule, const TensorView& tensor)
       return expect(tensor.dtype == DType::kF64, "fp64");
     case Element::kU64:
       return expect(tensor.dtype == DType::kU64, "uint64");
+    case Element::kI16:
+      return expect(tensor.dtype == DType::kI16, "int16");
+    case Element::kBF16:
+      return expect(tensor.dtype == DType::kBF16, "bf16");
     case Element::kFloat:
       return expect(is_storage(tensor.dtype), "fp32, bf16 or fp16");
     case Element::kStorage:

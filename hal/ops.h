@@ -152,6 +152,12 @@ class Ops : public OpRequests {
   /// out[1] uint64 = how many elements are infinite or NaN. Call: out | in.
   Result<Timepoint> finite_check(Stream& stream, const FiniteCheck& request);
 
+  /// out fp32 = the weights whose halves are `high` bf16 and `remainder` int16: bits = (high << 16)
+  /// + remainder (memory/split_master.h). Call: out | high, remainder.
+  Result<Timepoint> join_master(Stream& stream, const JoinMaster& request);
+  /// The halves of finite weights: high = (bits + 0x8000) >> 16. Call: high, remainder | in.
+  Result<Timepoint> split_master(Stream& stream, const SplitMaster& request);
+
   /// Validates and enqueues any call: what the methods above do after filling it in.
   Result<Timepoint> run(Stream& stream, const OpCall& call);
 

@@ -94,4 +94,14 @@ Result<Timepoint> Ops::adamw(Stream& stream, const AdamW& request) {
   return run(stream, call);
 }
 
+Result<Timepoint> Ops::join_master(Stream& stream, const JoinMaster& request) {
+  return run(stream, make_op_call(OpKind::kJoinMaster, request.label, {request.out},
+                                  {request.high, request.remainder}));
+}
+
+Result<Timepoint> Ops::split_master(Stream& stream, const SplitMaster& request) {
+  return run(stream, make_op_call(OpKind::kSplitMaster, request.label,
+                                  {request.high, request.remainder}, {request.in}));
+}
+
 }  // namespace stagecoach

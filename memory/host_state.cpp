@@ -289,6 +289,28 @@ BlockMemory HostState::memory(int index) {
   return memory;
 }
 
+BlockBuffers HostState::buffers(int index) const {
+  const Block& block = blocks_[index];
+  STAGECOACH_CHECK(!block.layout.is_frozen);
+  BlockBuffers buffers;
+  buffers.compute_copy = block.newest_copy();
+  buffers.new_copy = block.copies[static_cast<size_t>(copy_of_next(block))];
+  bool is_fp32 = options_.compute_dtype == DType::kF32;
+  buffers.master = is_fp32 ? buffers.compute_copy : block.master;
+  buffers.new_master = is_fp32 ? buffers.new_copy : block.master;
+  buffers.remainder = block.remainder;
+  buffers.first_moment = block.first_moment;
+  buffers.second_moment = block.second_moment;
+  if (accumulates_) {
+    buffers.gradients = {block.sum};
+    return buffers;
+  }
+  for (int site = 0; site < block.layout.site_count; ++site) {
+    buffers.gradients.push_back(gradient_slot(index, site, 0));
+  }
+  return buffers;
+}
+
 BufferView HostState::gradient_slot(int block, int site, int round) const {
   return blocks_[block].slots[site * options_.slots_per_site + round % options_.slots_per_site];
 }

@@ -72,6 +72,16 @@ struct BlockMemory {
   std::vector<const void*> gradients;
 };
 
+/// The same memory of a trained block for copies to and from a device, whole block each.
+struct BlockBuffers {
+  BufferView compute_copy;  ///< what devices read; in bf16 the master's high halves, in fp32 it
+  BufferView master;        ///< fp32 and fp16 training
+  BufferView new_copy, new_master;  ///< where the next version of these goes; may be the same place
+  BufferView remainder;             ///< bf16 training
+  BufferView first_moment, second_moment;
+  std::vector<BufferView> gradients;  ///< as BlockMemory has them
+};
+
 /// All training state, in host memory, a block's arrays side by side. With two moments, of which
 /// optimizers may keep fewer:
 ///
@@ -114,6 +124,7 @@ class HostState {
   BufferView compute_copy(int block, int64_t version) const;
   /// For the update of a trained block once all its gradients have landed and been added.
   BlockMemory memory(int block);
+  BlockBuffers buffers(int block) const;
   /// Ends an update of `block`: what `memory` said to write is the newest version from now on, and
   /// the next gradient starts a new sum.
   void publish(int block);

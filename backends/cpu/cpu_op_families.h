@@ -42,6 +42,8 @@ Status cpu_gated_silu_forward(const OpCall& call, TaskPool& pool);
 Status cpu_gated_silu_backward(const OpCall& call, TaskPool& pool);
 Status cpu_adamw(const OpCall& call, TaskPool& pool);
 Status cpu_finite_check(const OpCall& call, TaskPool& pool);
+Status cpu_join_master(const OpCall& call, TaskPool& pool);
+Status cpu_split_master(const OpCall& call, TaskPool& pool);
 
 /// Refuses the first of `count` ids outside [least, limit) as data loss, naming op, row and id.
 Status check_ids(const OpCall& call, const char* operand, const int32_t* ids, int64_t count,

@@ -55,6 +55,8 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_gated_silu_backward, kOwn},
     {cpu_adamw, kOwn},
     {cpu_finite_check, kOwn},
+    {cpu_join_master, kOwn},
+    {cpu_split_master, kOwn},
 }};
 
 }  // namespace

@@ -131,4 +131,30 @@ Status cpu_finite_check(const OpCall& call, TaskPool& pool) {
   return Status::ok();
 }
 
+Status cpu_join_master(const OpCall& call, TaskPool& pool) {
+  auto* master = typed_data<uint32_t>(call.outputs[0]);
+  const auto* high = typed_data<const BFloat16>(call.inputs[0]);
+  const auto* remainder = typed_data<const int16_t>(call.inputs[1]);
+  for_tiles(pool, call.outputs[0].element_count(), kTask, [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i) {
+      uint32_t bits = static_cast<uint32_t>(high[i].bits) << 16;
+      master[i] = bits + static_cast<uint32_t>(int32_t{remainder[i]});
+    }
+  });
+  return Status::ok();
+}
+
+Status cpu_split_master(const OpCall& call, TaskPool& pool) {
+  auto* high = typed_data<BFloat16>(call.outputs[0]);
+  auto* remainder = typed_data<int16_t>(call.outputs[1]);
+  const auto* master = typed_data<const uint32_t>(call.inputs[0]);
+  for_tiles(pool, call.inputs[0].element_count(), kTask, [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i) {
+      high[i].bits = static_cast<uint16_t>((master[i] + 0x8000u) >> 16);
+      remainder[i] = static_cast<int16_t>(master[i] & 0xffffu);
+    }
+  });
+  return Status::ok();
+}
+
 }  // namespace stagecoach

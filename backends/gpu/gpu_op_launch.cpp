@@ -56,6 +56,8 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
     case OpKind::kGatedSiluForward:
     case OpKind::kGatedSiluBackward:
     case OpKind::kAdamW:
+    case OpKind::kJoinMaster:
+    case OpKind::kSplitMaster:
       plan_elementwise(call, builder);
       break;
   }

@@ -41,6 +41,14 @@ void plan_adamw(const OpCall& call, GpuLaunchBuilder& builder) {
   builder.real(factors.keep).real(factors.step_size).real(factors.second_correction);
 }
 
+void plan_master(const OpCall& call, GpuLaunchBuilder& builder) {
+  bool joins = call.kind == OpKind::kJoinMaster;
+  int64_t count = call.outputs[0].element_count();
+  builder.launch_elements(joins ? "join_master" : "split_master", count);
+  builder.tensor(call.outputs[0]).tensor(joins ? call.inputs[0] : call.outputs[1]);
+  builder.tensor(call.inputs[joins ? 1 : 0]).integer(count);
+}
+
 void plan_dropout(const OpCall& call, GpuLaunchBuilder& builder) {
   static constexpr StorageKernels kKernels = STAGECOACH_STORAGE_KERNELS("dropout");
   const TensorView& out = call.outputs[0];
@@ -124,6 +132,9 @@ void plan_elementwise(const OpCall& call, GpuLaunchBuilder& builder) {
       return plan_gated_silu(call, builder);
     case OpKind::kAdamW:
       return plan_adamw(call, builder);
+    case OpKind::kJoinMaster:
+    case OpKind::kSplitMaster:
+      return plan_master(call, builder);
     case OpKind::kDropout:
       return plan_dropout(call, builder);
     default:

@@ -47,6 +47,8 @@ double read_element(DType dtype, const std::byte* data) {
       return load(double{});
     case DType::kU64:
       return static_cast<double>(load(uint64_t{}));
+    case DType::kI16:
+      return load(int16_t{});
   }
   return 0.0;
 }

@@ -89,6 +89,8 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNEL(loss, cross_entropy_rows),
       STAGECOACH_KERNEL(embedding, check_rows),
       STAGECOACH_KERNELS(optimizer, adamw),
+      STAGECOACH_KERNEL(optimizer, join_master),
+      STAGECOACH_KERNEL(optimizer, split_master),
       STAGECOACH_KERNELS(matmul, matmul_nn),
       STAGECOACH_KERNELS(matmul, matmul_nt),
       STAGECOACH_KERNELS(matmul, matmul_tn),

@@ -56,6 +56,23 @@ void add_updates(Makers& makers, DType dtype, const Shape& shape) {
   });
 }
 
+void add_masters(Makers& makers, const Shape& shape) {
+  makers.push_back([=](CaseMaker& m) {
+    return make_case("split master", OpKind::kSplitMaster,
+                     {m.poisoned(DType::kBF16, shape), m.poisoned(DType::kI16, shape)},
+                     {m.random(kF32, shape)});
+  });
+  makers.push_back([=](CaseMaker& m) {
+    // Remainders of all signs: halves of other numbers.
+    OpCase split = make_case("split master", OpKind::kSplitMaster,
+                             {m.poisoned(DType::kBF16, shape), m.poisoned(DType::kI16, shape)},
+                             {m.random(kF32, shape)});
+    OpOutputs halves = m.forward(split);
+    return make_case("join master", OpKind::kJoinMaster, {m.poisoned(kF32, shape)},
+                     {halves[0], halves[1]});
+  });
+}
+
 void add_elementwise(Makers& makers, DType dtype, bool large) {
   for (RowsColumns size : matrix_shapes(large)) {
     Shape shape = {size.rows, size.columns};
@@ -107,6 +124,7 @@ void add_elementwise(Makers& makers, DType dtype, bool large) {
       });
     }
     add_updates(makers, dtype, shape);
+    add_masters(makers, shape);
   }
 }
 

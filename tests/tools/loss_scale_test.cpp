@@ -92,6 +92,35 @@ TEST_F(Fp16Command, OverflowIsSkippedAndResumedBitForBit) {
             whole.find("weights_sha256")->as_string());
 }
 
+TEST_F(Fp16Command, SkippedStepsAreTheSameOnAnyScheduleAndDevices) {
+  std::string expected;
+  double skipped = 0;
+  for (const std::string rounds : {"1", "2"}) {
+    expected.clear();
+    for (const std::vector<std::string>& way : {std::vector<std::string>{"schedule.kind=roundpipe"},
+                                                {"schedule.kind=1f1b"},
+                                                {"schedule.kind=gpipe"},
+                                                {"schedule.kind=single", "devices.use=cpu:1"},
+                                                {"schedule.kind=roundpipe", "devices.use=cpu:3"}}) {
+      SCOPED_TRACE(testing::PrintToString(way) + " rounds " + rounds);
+      std::vector<std::string> settings = {"model.dtype=fp16", "train.loss_scale=6e7",
+                                           "train.iterations=14", "train.rounds=" + rounds};
+      settings.insert(settings.end(), way.begin(), way.end());
+      std::string out = "out-" + rounds + way[0].substr(14) + std::to_string(way.size());
+      Json summary = train(out, settings);
+      std::string sha = summary.find("weights_sha256")->as_string();
+      if (expected.empty()) {
+        expected = sha;
+        skipped = number(summary, "skipped_steps");
+      }
+      EXPECT_EQ(sha, expected);
+      EXPECT_EQ(number(summary, "skipped_steps"), skipped);
+      EXPECT_GE(skipped, 3);
+      EXPECT_LT(skipped, 13);
+    }
+  }
+}
+
 TEST_F(Fp16Command, AScaleForOtherTypesIsRefused) {
   CommandResult result = folder.train({"train.loss_scale=1024"});
   EXPECT_EQ(result.exit_code, 1);

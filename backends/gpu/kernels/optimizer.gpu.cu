@@ -1,4 +1,5 @@
-// AdamW with fp32 state: hal/adamw_element.h's update, factors computed on the host.
+// AdamW with fp32 state: hal/adamw_element.h's update, factors computed on the host; and split
+// masters to fp32 and back.
 
 #include "backends/gpu/kernels/separate_rounding.gpu.h"
 
@@ -64,5 +65,26 @@ __device__ inline void update(float* parameters, float* first_moment, float* sec
   }
 
 STAGECOACH_FOR_STORAGE(STAGECOACH_OPTIMIZER)
+
+extern "C" __global__ void join_master(float* master, const uint16_t* high,
+                                       const int16_t* remainder, int64_t count) {
+  int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < count; i += threads) {
+    uint32_t bits = static_cast<uint32_t>(high[i]) << 16;
+    master[i] = float_of(bits + static_cast<uint32_t>(static_cast<int32_t>(remainder[i])));
+  }
+}
+
+extern "C" __global__ void split_master(uint16_t* high, int16_t* remainder, const float* master,
+                                        int64_t count) {
+  int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < count; i += threads) {
+    uint32_t bits = bits_of(master[i]);
+    high[i] = static_cast<uint16_t>((bits + 0x8000u) >> 16);
+    remainder[i] = static_cast<int16_t>(bits & 0xffffu);
+  }
+}
 
 }  // namespace stagecoach::optimizer_kernels
