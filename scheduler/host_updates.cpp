@@ -167,8 +167,8 @@ Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(*done));
     turns_.leave();
     int64_t now_ns = RealClock::instance().now_ns();
-    element_ns_ = static_cast<double>(now_ns - std::max(start_ns, last_done_ns_)) /
-                  static_cast<double>(here);
+    element_ns_ =
+        static_cast<double>(now_ns - std::max(start_ns, last_done_ns_)) / static_cast<double>(here);
     last_done_ns_ = now_ns;
   }
   co_return Status::ok();

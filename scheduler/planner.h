@@ -32,7 +32,7 @@ struct PlanRequest {
   int rounds = 1;
   int max_stage_layers = 0;
   UpdateMode update = UpdateMode::kBarrier;
-  bool gated = false;  ///< whether updates wait for the norm of all gradients
+  bool gated = false;      ///< whether updates wait for the norm of all gradients
   bool is_static = false;  ///< streamed stages stay on their device: the baseline
   ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
   MomentOptions moments = {};                              ///< of the optimizer

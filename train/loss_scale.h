@@ -47,8 +47,8 @@ class LossScales {
     latest = next_loss_scale(latest, gradients_are_finite);
     after_[static_cast<size_t>(step) % after_.size()] = latest;
   }
-  /// The state that step `step` begins with; the verdict of the one before it has been noted, and at
-  /// most one more.
+  /// The state that step `step` begins with; the verdict of the one before it has been noted, and
+  /// at most one more.
   const LossScale& before(int64_t step) const {
     return step > 0 ? after_[static_cast<size_t>(step - 1) % after_.size()] : started_with_;
   }

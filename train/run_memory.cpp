@@ -37,8 +37,9 @@ int batches_in_flight(UpdateMode update) {
 HostNeed host_need_before_planning(const Network& network, const PlanRequest& request,
                                    Residence residence) {
   HostNeed need;
-  need.state =
-      host_state_bytes(state_layouts(network), state_options(network, request.rounds, residence, request.update, request.moments));
+  need.state = host_state_bytes(
+      state_layouts(network),
+      state_options(network, request.rounds, residence, request.update, request.moments));
   need.staging = batches_in_flight(request.update) *
                  BatchStaging::bytes(network, request.shape, request.micro_batches);
   return need;

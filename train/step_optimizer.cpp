@@ -15,7 +15,8 @@ namespace {
 int64_t cut_in(const ParameterInfo& parameter, int64_t element) {
   int64_t inside = element - parameter.offset, count = parameter.shape.element_count();
   if (inside >= count) return parameter.offset + count;
-  return parameter.offset + std::max<int64_t>(0, inside) / kMomentScaleElements * kMomentScaleElements;
+  return parameter.offset +
+         std::max<int64_t>(0, inside) / kMomentScaleElements * kMomentScaleElements;
 }
 
 }  // namespace

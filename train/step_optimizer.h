@@ -26,18 +26,16 @@ class StepOptimizer final : public BlockOptimizer {
     const Network* network = nullptr;
     HostState* state = nullptr;
     std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
-    UpdateNumbers numbers;     ///< without learning rate, decay and gradient scale
-    double learning_rate = 0;  ///< of groups with scale 1
-    double clip_norm = 0;      ///< 0: off
-    int64_t step = 0;          ///< from 0, for `loss_scales`
-    double loss_scale = 1;     ///< that gradients were computed with
+    UpdateNumbers numbers;              ///< without learning rate, decay and gradient scale
+    double learning_rate = 0;           ///< of groups with scale 1
+    double clip_norm = 0;               ///< 0: off
+    int64_t step = 0;                   ///< from 0, for `loss_scales`
+    double loss_scale = 1;              ///< that gradients were computed with
     LossScales* loss_scales = nullptr;  ///< of fp16: what verdicts go into; must outlive it
   };
   explicit StepOptimizer(Setup setup) : setup_(std::move(setup)) {}
 
-  bool is_gated() const override {
-    return setup_.clip_norm > 0 || setup_.loss_scales != nullptr;
-  }
+  bool is_gated() const override { return setup_.clip_norm > 0 || setup_.loss_scales != nullptr; }
   double sum_of_squares(int block, TaskPool& pool) override;
   /// Data loss where the norm is not finite and no smaller loss scale could help.
   Result<StepVerdict> judge(double sum_of_squares) override;

@@ -106,7 +106,7 @@ struct Trainer::Impl {
   int64_t iteration = 0;
   LossScales loss_scales;
   std::map<int64_t, double> scale_of_step;  ///< that its passes computed with
-  int64_t passes_of_plan = 0;  ///< the rotation continues across them
+  int64_t passes_of_plan = 0;               ///< the rotation continues across them
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
   int64_t passes_loaded = 0;
@@ -219,8 +219,8 @@ Status Trainer::Impl::build_state() {
   Device& pinning = *devices[0];
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, state_layouts(network),
-                               state_options(network, static_cast<int>(options.rounds),
-                                             residence(), update_mode(), moments)));
+                               state_options(network, static_cast<int>(options.rounds), residence(),
+                                             update_mode(), moments)));
   for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,

@@ -18,8 +18,8 @@
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "train/host_tensor.h"
-#include "train/step_optimizer.h"
 #include "train/loss_scale.h"
+#include "train/step_optimizer.h"
 
 namespace stagecoach {
 
@@ -58,8 +58,8 @@ struct TrainerOptions {
   /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
   /// overlap while they do.
   bool times_layers = true;
-  /// Of host memory: makes host work take as long as it would at this rate, as paced devices do, for
-  /// measurements; 0: as fast as it is.
+  /// Of host memory: makes host work take as long as it would at this rate, as paced devices do,
+  /// for measurements; 0: as fast as it is.
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
   std::function<Result<HostLimits>()> host_limits = read_host_limits;

@@ -106,7 +106,7 @@ Attempt attempt(const RandomRun& run, ByteCount device_memory, ByteCount host_me
   }
   HostTensor batch = HostTensor::of(tokens, shape);
   result.status = (*trainer)->forward_backward(batch, batch).status();
-  if (result.status.is_ok()) result.status = (*trainer)->step(1e-3).status();
+  if (result.status.is_ok()) result.status = (*trainer)->step(1e-3);
   if (result.status.is_ok()) result.status = (*trainer)->evaluate(batch, batch).status();
   result.report = (*trainer)->report();
   result.pinned_in_the_end = counter->pinned();
@@ -155,10 +155,11 @@ TEST(Admission, WhatIsAdmittedStaysWithinItsPlanAndWhatIsRefusedAllocatesNothing
                           network, narrowest_stages(static_cast<int>(network.layers.size())), shape)
                           .total();
     ByteCount device_memory = run.around(least, 0.8, 3);
-    ByteCount state = host_state_bytes(state_layouts(network),
-                                       state_options(network, static_cast<int>(run.options.rounds),
-                                                     Residence::kStreamed, UpdateMode::kOverlap))
-                          .total();
+    ByteCount state =
+        host_state_bytes(state_layouts(network),
+                         state_options(network, static_cast<int>(run.options.rounds),
+                                       Residence::kStreamed, UpdateMode::kOverlap, {}))
+            .total();
     ByteCount host_memory =
         run.pick(0, 3) == 0 ? kPlenty : kHostReserve + run.around(state + 2 * least, 0.7, 2.5);
     Attempt result = attempt(run, device_memory, host_memory);

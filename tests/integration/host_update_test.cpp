@@ -141,7 +141,8 @@ TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
     for (int rounds : {1, 2}) {
       SCOPED_TRACE(std::string(dtype_name(row.dtype)) + ", rounds " + std::to_string(rounds));
       auto state = HostState::create(*devices[0], state_layouts(network),
-                                     state_options(network, rounds, Residence::kStreamed, UpdateMode::kOverlap))
+                                     state_options(network, rounds, Residence::kStreamed,
+                                                   UpdateMode::kOverlap, {}))
                        .value();
       double expected = rounds == 1 ? row.one_round : row.two_rounds;
       auto bytes = static_cast<double>(state->bytes().state());
@@ -159,7 +160,7 @@ TEST(SlowHostState, GrowsTheProcessByFourteenBytesAParameter) {
   int64_t before = resident_bytes();
   auto state =
       HostState::create(*devices[0], state_layouts(network),
-                        state_options(network, 1, Residence::kStreamed, UpdateMode::kBarrier))
+                        state_options(network, 1, Residence::kStreamed, UpdateMode::kBarrier, {}))
           .value();
   auto grown = static_cast<double>(resident_bytes() - before);
   auto landing = static_cast<double>(state->bytes().landing);

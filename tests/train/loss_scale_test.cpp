@@ -1,4 +1,3 @@
-#include "tests/train/step_to_end.h"
 #include "train/loss_scale.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "core/flush_denormals.h"
 #include "hal/adamw_element.h"
 #include "model/gpt2.h"
+#include "tests/train/step_to_end.h"
 #include "train/gradient_sources.h"
 #include "train/trainer.h"
 
