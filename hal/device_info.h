@@ -8,13 +8,13 @@ namespace stagecoach {
 
 /// What a device is. Plain data, filled once by the backend.
 struct DeviceInfo {
-  std::string id;                ///< "cpu:0": what messages and --devices use
-  std::string backend;           ///< "cpu"
-  std::string name;              ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
-  int index = 0;                 ///< position among the opened devices of its backend
-  ByteCount memory_bytes = 0;    ///< usable by this logical device
-  int copy_engines = 0;          ///< directions that can run at once
-  double up_bytes_per_s = 0;     ///< host to device, of its own link; 0: not known
+  std::string id;              ///< "cpu:0": what messages and --devices use
+  std::string backend;         ///< "cpu"
+  std::string name;            ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
+  int index = 0;               ///< position among the opened devices of its backend
+  ByteCount memory_bytes = 0;  ///< usable by this logical device
+  int copy_engines = 0;        ///< directions that can run at once
+  double up_bytes_per_s = 0;   ///< host to device, of its own link; 0: not known
   double down_bytes_per_s = 0;
   int numa_node = -1;            ///< -1: unknown or none
   std::string pci_address;       ///< empty when not on PCI

@@ -8,11 +8,11 @@ namespace stagecoach {
 
 /// What one slot does for each micro-batch, and once.
 struct StageLoad {
-  double time_ns = 0;                 ///< a micro-batch, on a device of speed 1
-  ByteCount in_bytes = 0;             ///< a micro-batch: boundary and output gradient
-  ByteCount out_bytes = 0;            ///< a micro-batch: boundaries or input gradient
-  ByteCount parameter_bytes = 0;      ///< once
-  ByteCount gradient_bytes = 0;       ///< once
+  double time_ns = 0;             ///< a micro-batch, on a device of speed 1
+  ByteCount in_bytes = 0;         ///< a micro-batch: boundary and output gradient
+  ByteCount out_bytes = 0;        ///< a micro-batch: boundaries or input gradient
+  ByteCount parameter_bytes = 0;  ///< once
+  ByteCount gradient_bytes = 0;   ///< once
 };
 
 /// Device memory of stages by region, as scheduler/stage_memory carves it. Transfers run beside

@@ -13,26 +13,13 @@
 #include "memory/host_state.h"
 #include "scheduler/bulk_lane.h"
 #include "scheduler/device_memory.h"
-#include "scheduler/layer_timing.h"
+#include "scheduler/lane_span.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
 #include "scheduler/stage_memory.h"
 #include "scheduler/submitter.h"
 
 namespace stagecoach {
-
-/// Lanes of a device: a stream each, bulk ones (parameters, gradients) two that take turns.
-enum class LaneKind : uint8_t {
-  kCompute,
-  kActivationUp,
-  kActivationDown,
-  kParameterUp,
-  kGradientDown
-};
-inline constexpr int kLaneCount = 5;
-
-/// "compute", "activation_up", …: stream names, trace tracks.
-const char* lane_name(LaneKind lane);
 
 /// Host memory and numbers of one pass over a batch.
 struct PassInput {
@@ -44,26 +31,6 @@ struct PassInput {
   std::vector<BufferView> inputs;  ///< per micro-batch, pinned
   std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
-};
-
-/// One thing a lane did, with the events that time it.
-struct LaneSpan {
-  LaneKind lane = LaneKind::kCompute;
-  ActionKind kind = ActionKind::kForward;
-  int stage = -1;
-  int micro_batch = -1;
-  ByteCount bytes = 0;
-  int start_event = 0;  ///< index into the lane's timing events
-  int end_event = 0;
-  int action = -1;  ///< index into the device's action list
-};
-
-/// One layer's phase, with the events that time it.
-struct LayerSpan {
-  int layer = 0;
-  LayerPhase phase = LayerPhase::kForward;
-  int start_event = 0;
-  int end_event = 0;
 };
 
 /// Everything of a plan that is the same for all devices.
@@ -109,11 +76,14 @@ struct SumsRole {
 /// submitted.
 class DeviceLane {
  public:
-  static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes);
+  static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes,
+                                                    BulkMethod bulk = BulkMethod::kAlternating);
 
   Device& device() const { return device_; }
   /// Every stream of every lane.
   std::vector<Stream*> streams() const;
+  /// Drops all work; whoever waits for it gets `status`. Any thread.
+  void abandon(const Status& status);
 
   /// Carves the arena for a pass and cuts the device's list into slots.
   Status begin_pass(const PlanContext& context, int device_index);
@@ -121,8 +91,8 @@ class DeviceLane {
   /// Whether the action is the last to add to the gradients of its stage and round.
   bool closes_gradients(int action) const { return roles_[action].closes; }
 
-  /// Uploads the parameters of slot `slot`: streamed into the buffer that slot - 2 used, bound once
-  /// a pass.
+  /// Uploads the parameters of slot `slot`, layer by layer: streamed into the buffer that slot - 2
+  /// used, bound once a pass.
   Status submit_parameters(int slot);
   /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when
   /// the activation and the gradient it reads are on the host.
@@ -137,6 +107,8 @@ class DeviceLane {
   Result<std::vector<Timepoint>> submit_end();
 
   const std::vector<LaneSpan>& spans() const { return spans_; }
+  /// Where the compute lane waited for parameters within an action.
+  const std::vector<ActionStall>& stalls() const { return stalls_; }
   /// Empty unless the pass times layers.
   const std::vector<LayerSpan>& layer_spans() const { return layer_spans_; }
   Result<int64_t> event_time_ns(int event) const { return events_[event]->timestamp_ns(); }
@@ -154,6 +126,7 @@ class DeviceLane {
   Status run_layer(int layer, LayerPhase phase, Work work);
   void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
   Status wait_for(LaneKind lane, const Landing& landing);
+  Status wait_for_layer(int slot, int action, int layer_offset);
   void cut_slots();
   void assign_roles();
   Status upload_inputs(int slot, int action, const Landing& input, const Landing& output_grad);
@@ -183,11 +156,13 @@ class DeviceLane {
   const PlanContext* context_ = nullptr;
   int device_index_ = 0;
   std::vector<Slot> slots_;
-  std::vector<SumsRole> roles_;                                ///< per action
-  BufferView memory_;                                          ///< the arena, as carved by memory()
-  std::vector<Timepoint> parameters_ready_, parameters_free_;  ///< per parameter buffer
-  std::vector<Timepoint> sums_free_;                           ///< per SumsRole::guard
-  std::vector<bool> is_loaded_;                                ///< per block, bound plans only
+  std::vector<SumsRole> roles_;  ///< per action
+  BufferView memory_;            ///< the arena, as carved by memory()
+  /// Per parameter buffer: when each layer's blocks have landed, from the stage's first on.
+  std::vector<std::vector<Timepoint>> parameters_ready_;
+  std::vector<Timepoint> parameters_free_;  ///< per parameter buffer
+  std::vector<Timepoint> sums_free_;        ///< per SumsRole::guard
+  std::vector<bool> is_loaded_;             ///< per block, bound plans only
   std::array<Timepoint, 2> rounded_free_, in_free_, out_free_;
   Timepoint inputs_ready_, compute_done_;
   Landing outputs_landing_;
@@ -197,6 +172,7 @@ class DeviceLane {
   std::vector<std::unique_ptr<Event>> events_;
   int events_used_ = 0;
   std::vector<LaneSpan> spans_;
+  std::vector<ActionStall> stalls_;
   std::vector<LayerSpan> layer_spans_;
   ByteCount bytes_up_ = 0, bytes_down_ = 0;
 };

@@ -100,7 +100,7 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   for (size_t index = 0; index < setup.devices.size(); ++index) {
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
-                                DeviceLane::create(*device, setup.arena_bytes[index]));
+                                DeviceLane::create(*device, setup.arena_bytes[index], setup.bulk));
     for (Stream* stream : lane->streams()) executor->pump_->watch(stream);
     executor->lanes_.push_back(std::move(lane));
     if (device->virtual_time() != executor->virtual_time_) {
@@ -158,9 +158,7 @@ Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& in
 
 void StageExecutor::fail(const Status& status) {
   // One failure ends the pass for everyone: streams drop their work, awaiting coroutines wake.
-  for (const auto& lane : lanes_) {
-    for (Stream* stream : lane->streams()) stream->abandon(status);
-  }
+  for (const auto& lane : lanes_) lane->abandon(status);
   setup_.host_worker->abandon(status);
   cells_->fail(status);
   pump_->fail_all(status);

@@ -29,6 +29,7 @@ struct StageExecutorSetup {
   MicroBatchShape shape;
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
   bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
+  BulkMethod bulk = BulkMethod::kAlternating;
   int64_t timeout_ns = 60'000'000'000;
   std::vector<int> trace_processes;  ///< per device; empty: its position
 };

@@ -250,6 +250,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   setup.arena_bytes = planned.arena_bytes;
   setup.recomputes = planned.recomputes;
   setup.timeout_ns = options.timeout_ns;
+  setup.bulk = options.bulk;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   for (size_t device = 0; device < planned.shares.size(); ++device) {
     if (planned.shares[device].used) continue;

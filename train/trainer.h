@@ -11,6 +11,7 @@
 #include "core/trace.h"
 #include "hal/device.h"
 #include "memory/host_state.h"
+#include "scheduler/bulk_lane.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -49,6 +50,8 @@ struct TrainerOptions {
   int64_t timeout_ns = 60'000'000'000;  ///< no progress for this long ends the run
   int host_threads = 0;                 ///< 0: all usable
   bool trace = false;
+  /// How parameters and gradients travel beside activations; changes no bit.
+  BulkMethod bulk = BulkMethod::kAlternating;
 };
 
 /// How the loss of one pass counts.

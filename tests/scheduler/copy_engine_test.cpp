@@ -31,7 +31,8 @@ TEST(CopyEngine, UrgentCopiesGoBetweenChunks) {
   engine.add_bulk({0, 100, 0, 7}, {});
   // Four chunks have begun by 35; what is left of the bulk follows.
   EXPECT_EQ(engine.run_urgent(35, 5, landed.note()), 45);
-  // The fifth has been ready since 40, but the urgent stream keeps the engine while it is ready too.
+  // The fifth has been ready since 40, but the urgent stream keeps the engine while it is ready
+  // too.
   EXPECT_EQ(engine.run_urgent(41, 5, landed.note()), 50);
   EXPECT_EQ(engine.run_urgent(51, 5, landed.note()), 65);
   EXPECT_TRUE(landed.end_ns.empty());
