@@ -131,7 +131,12 @@ Status BulkLane::record(Event& event) {
 
 Result<Timepoint> BulkLane::mark() {
   if (!worker_) return stream().mark();
-  return submit([this](TaskPool&) { return finish_all_but(0); });
+  return submit([this](TaskPool&) -> Status {
+    // Behind the last chunk there may be events.
+    STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, stream().mark());
+    issued_.push_back({end, {}, {}});
+    return finish_all_but(0);
+  });
 }
 
 Status BulkLane::hold(Stream& consumer, Timepoint mark) {
