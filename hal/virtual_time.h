@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "core/clock.h"
 
@@ -48,6 +49,10 @@ class VirtualTime {
   int64_t submit_ns() const;
   /// One more verb issued; returns when it reaches its stream.
   int64_t charge_issue();
+  /// Something that was asked about before it was over is over now: whoever waits may look again.
+  void note_completion() { has_completion_ = true; }
+  /// Whether that has happened since the last call.
+  bool take_completion() { return std::exchange(has_completion_, false); }
   /// From here on verbs are issued by a thread that is busy until `busy_until_ns`.
   void begin_submission(int64_t busy_until_ns) { cursor_ns_ = busy_until_ns; }
 
@@ -65,6 +70,7 @@ class VirtualTime {
   std::map<Key, std::function<void()>> events_;
   uint64_t next_number_ = 0;
   int64_t cursor_ns_ = 0;
+  bool has_completion_ = false;
 };
 
 }  // namespace stagecoach

@@ -19,7 +19,7 @@ class CopyEngine {
     double ready_ns = 0;
     double length_ns = 0;
     int slot = 0;   ///< whose it is: the device's slots, counted
-    int layer = 0;  ///< what it carries
+    int layer = 0;  ///< what it carries, as whoever is told knows it
   };
 
   /// What its copies pass through beside the link: those limits, at `bytes_per_ns` alone.

@@ -21,19 +21,27 @@ LayerPhase phase_of(BackwardPart part) {
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes) {
+Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes,
+                                                       BulkMethod bulk) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (LaneKind kind : {LaneKind::kCompute, LaneKind::kActivationUp, LaneKind::kActivationDown}) {
     STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[static_cast<int>(kind)],
                                 device.create_stream({lane_name(kind)}));
   }
+  auto create_bulk = [&](LaneKind kind, double link_bytes_per_s, LaneKind urgent) {
+    BulkOptions options;
+    options.method = bulk;
+    options.chunk_bytes = bulk_chunk_bytes(link_bytes_per_s);
+    if (bulk == BulkMethod::kSharedStream) options.urgent = &lane->stream(urgent);
+    return BulkLane::create(device, lane_name(kind), options);
+  };
   const DeviceInfo& info = device.info();
-  STAGECOACH_ASSIGN_OR_RETURN(lane->parameters_up_,
-                              BulkLane::create(device, lane_name(LaneKind::kParameterUp),
-                                               bulk_chunk_bytes(info.up_bytes_per_s)));
-  STAGECOACH_ASSIGN_OR_RETURN(lane->gradients_down_,
-                              BulkLane::create(device, lane_name(LaneKind::kGradientDown),
-                                               bulk_chunk_bytes(info.down_bytes_per_s)));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      lane->parameters_up_,
+      create_bulk(LaneKind::kParameterUp, info.up_bytes_per_s, LaneKind::kActivationUp));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      lane->gradients_down_,
+      create_bulk(LaneKind::kGradientDown, info.down_bytes_per_s, LaneKind::kActivationDown));
   STAGECOACH_ASSIGN_OR_RETURN(lane->arena_,
                               Arena::create_on_device(device, arena_bytes, "stage memory"));
   return lane;
@@ -44,10 +52,15 @@ std::vector<Stream*> DeviceLane::streams() const {
   for (const auto& stream : streams_) {
     if (stream) all.push_back(stream.get());
   }
-  for (const auto& bulk : {parameters_up_.get(), gradients_down_.get()}) {
+  for (const BulkLane* bulk : {parameters_up_.get(), gradients_down_.get()}) {
     for (Stream* stream : bulk->streams()) all.push_back(stream);
   }
   return all;
+}
+
+void DeviceLane::abandon(const Status& status) {
+  for (Stream* stream : streams()) stream->abandon(status);
+  for (BulkLane* bulk : {parameters_up_.get(), gradients_down_.get()}) bulk->abandon(status);
 }
 
 Status DeviceLane::begin_pass(const PlanContext& context, int device_index) {
@@ -89,11 +102,13 @@ Status DeviceLane::take_over_arena() {
   if (need_.has_value()) {
     Stream& compute = stream(LaneKind::kCompute);
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Timepoint> ends, submit_end());
-    for (Timepoint of_stream : ends) STAGECOACH_RETURN_IF_FAILED(compute.wait(of_stream));
+    for (Timepoint of_lane : ends) {
+      STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, of_lane));
+    }
     STAGECOACH_ASSIGN_OR_RETURN(end, compute.mark());
   }
   need_ = need;
-  parameters_ready_.assign(buffers, Timepoint{});
+  parameters_ready_.assign(buffers, std::vector<Timepoint>{});
   for (auto* timepoints : {&parameters_free_, &sums_free_}) timepoints->assign(buffers, end);
   for (auto* free : {&rounded_free_, &in_free_, &out_free_}) free->fill(end);
   first_turn_ = 0;
@@ -198,21 +213,34 @@ Status DeviceLane::submit_parameters(int slot) {
   // Blocks that a bound stage shares with one loaded before are there already, or on their way on
   // the same lane.
   if (!slots_[slot].uploads) return Status::ok();
+  std::vector<Timepoint>& ready = parameters_ready_[buffer];
+  ready.clear();
   STAGECOACH_RETURN_IF_ERROR(up.wait(parameters_free_[buffer]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kParameterUp));
   ByteCount bytes = 0;
-  for (const StageLayout::BlockPlace& block : layout.blocks) {
-    if (bound && is_loaded_[block.block]) continue;
+  auto load = [&](const StageLayout::BlockPlace& block) -> Status {
+    if (bound && is_loaded_[block.block]) return Status::ok();
     is_loaded_[block.block] = true;
     CopyRequest copy;
     copy.source = context_->host_state->compute_copy(block.block, context_->version);
     copy.target = memory_.slice(memory().parameters[buffer % 2] + block.offset, block.size);
     copy.label = context_->network->blocks[block.block].name;
-    STAGECOACH_RETURN_IF_ERROR(up.copy(copy));
     bytes += block.size;
+    return up.copy(copy);
+  };
+  // Blocks come in order of first use, so each layer's are there when the layer is marked.
+  auto next = layout.blocks.begin();
+  const Stage& stage = stage_of(slot);
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    for (const BlockUse& use : context_->network->layers[layer]->uses()) {
+      if (next == layout.blocks.end() || next->block != use.block) continue;
+      STAGECOACH_RETURN_IF_ERROR(load(*next++));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(Timepoint landed, up.mark());
+    ready.push_back(landed);
   }
+  STAGECOACH_CHECK(next == layout.blocks.end());
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kParameterUp));
-  STAGECOACH_ASSIGN_OR_RETURN(parameters_ready_[buffer], up.mark());
   if (bytes > 0) add_span(LaneKind::kParameterUp, -1, slot, bytes, start, end);
   record().bytes_up += bytes;
   return Status::ok();
@@ -290,6 +318,19 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   run.gradients = std::span<const BufferView>(gradient_views_.data(), uses.size());
 }
 
+/// Of the first action of a slot, which has begun with the stage's first layer: waits for the
+/// parameters of a later one.
+Status DeviceLane::wait_for_layer(int slot, int action, int layer_offset) {
+  if (action != slots_[slot].first_action || layer_offset == 0) return Status::ok();
+  Stream& compute = stream(LaneKind::kCompute);
+  Timepoint landed = parameters_ready_[slots_[slot].buffer][layer_offset];
+  STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
+  STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, landed));
+  STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
+  record().stalls.push_back({action, start, end});
+  return Status::ok();
+}
+
 template <typename Work>
 Status DeviceLane::run_layer(int layer, LayerPhase phase, Work work) {
   if (!context_->input->times_layers) return work();
@@ -304,6 +345,7 @@ Status DeviceLane::run_forward(const StageLayout& layout, LayerRun& run, int slo
   const Stage& stage = stage_of(slot);
   for (int offset = 0; offset < stage.layer_count(); ++offset) {
     bind_layer(layout, offset, slot, action, run);
+    STAGECOACH_RETURN_IF_ERROR(wait_for_layer(slot, action, offset));
     int index = stage.first_layer + offset;
     const Layer& layer = *context_->network->layers[index];
     bool plain = layout.forward == ForwardPass::kPlain;
@@ -322,7 +364,7 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
   if (role.closes) {
     gradient_landings_.assign(layout.gradients.size(), Landing{});
     if (memory().need.rounds_gradients) {
-      STAGECOACH_RETURN_IF_FAILED(run.stream->wait(rounded_free_[role.rounded]));
+      STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(*run.stream, rounded_free_[role.rounded]));
     }
   }
   for (int offset = stage.layer_count() - 1; offset >= 0; --offset) {
@@ -396,9 +438,14 @@ Status DeviceLane::compute(int slot, int action) {
   STAGECOACH_RETURN_IF_FAILED(compute.wait(inputs_ready_));
   STAGECOACH_RETURN_IF_FAILED(compute.wait(out_free_[action % 2]));
   if (action == where.first_action) {
-    STAGECOACH_RETURN_IF_FAILED(compute.wait(parameters_ready_[where.buffer]));
+    // A backward pass without a forward begins with the last layer, which lands last.
+    const std::vector<Timepoint>& ready = parameters_ready_[where.buffer];
+    bool goes_forward = layout.forward != ForwardPass::kNone;
+    STAGECOACH_RETURN_IF_ERROR(
+        parameters_up_->hold(compute, goes_forward ? ready.front() : ready.back()));
   }
-  if (role.opens) STAGECOACH_RETURN_IF_FAILED(compute.wait(sums_free_[role.guard]));
+  if (role.opens)
+    STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(compute, sums_free_[role.guard]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
   if (role.opens) STAGECOACH_RETURN_IF_ERROR(open_gradients(layout, role));
   LayerRun run;
@@ -469,8 +516,13 @@ Status DeviceLane::submit_action(int slot, int action, const Landing& input,
 
 Result<std::vector<Timepoint>> DeviceLane::submit_end() {
   std::vector<Timepoint> ends;
-  for (Stream* stream : streams()) {
+  for (const auto& stream : streams_) {
+    if (!stream) continue;
     STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, stream->mark());
+    ends.push_back(end);
+  }
+  for (BulkLane* bulk : {parameters_up_.get(), gradients_down_.get()}) {
+    STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, bulk->mark());
     ends.push_back(end);
   }
   return ends;

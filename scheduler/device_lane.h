@@ -72,11 +72,14 @@ struct SumsRole {
 /// submitted.
 class DeviceLane {
  public:
-  static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes);
+  static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes,
+                                                    BulkMethod bulk = BulkMethod::kAlternating);
 
   Device& device() const { return device_; }
   /// Every stream of every lane.
   std::vector<Stream*> streams() const;
+  /// Drops all work; whoever waits for it gets `status`. Any thread.
+  void abandon(const Status& status);
 
   /// Carves the arena for a pass and cuts the device's list into slots. Everything of the pass
   /// before must have been submitted; it may still be running. `context` must live until everything
@@ -87,9 +90,8 @@ class DeviceLane {
   /// Whether the action is the last to add to the gradients of its stage and round.
   bool closes_gradients(int action) const { return roles_[action].closes; }
 
-  /// Uploads the parameters of slot `slot`: streamed into the buffer that slot - 2 used, bound once
-  /// a pass.
-  /// Does nothing for slots that upload nothing.
+  /// Uploads the parameters of slot `slot`, layer by layer: streamed into the buffer that slot - 2
+  /// used, bound once a pass. Does nothing for slots that upload nothing.
   Status submit_parameters(int slot);
   /// Enqueues one micro-batch: inputs up, compute, outputs down. `input` and `output_grad` say when
   /// the activation and the gradient it reads are on the host; `freed`, when the places in the
@@ -101,7 +103,9 @@ class DeviceLane {
   /// When the last submitted action has read the store.
   Landing inputs_landing() const { return Landing{inputs_ready_, &device_}; }
   /// When the parameters of a slot whose upload has been submitted are on the device.
-  Timepoint parameters_landing(int slot) const { return parameters_ready_[slots_[slot].buffer]; }
+  Timepoint parameters_landing(int slot) const {
+    return parameters_ready_[slots_[slot].buffer].back();
+  }
   /// Of the last action that closed gradients: when the gradient of layout.gradients[index] has
   /// landed.
   const std::vector<Landing>& gradient_landings() const { return gradient_landings_; }
@@ -122,6 +126,7 @@ class DeviceLane {
   Status run_layer(int layer, LayerPhase phase, Work work);
   void add_span(LaneKind lane, int action, int slot, ByteCount bytes, int start, int end);
   Status wait_for(LaneKind lane, const Landing& landing);
+  Status wait_for_layer(int slot, int action, int layer_offset);
   void assign_roles();
   /// Says when the new pass may write to each part of the arena, which the one before may still be
   /// using.
@@ -158,9 +163,11 @@ class DeviceLane {
   BufferView memory_;                     ///< the arena, as carved by memory()
   std::optional<DeviceMemoryNeed> need_;  ///< of the pass before
   int first_turn_ = 0;                    ///< which of two buffers the first slot of the pass takes
-  std::vector<Timepoint> parameters_ready_, parameters_free_;  ///< per parameter buffer
-  std::vector<Timepoint> sums_free_;                           ///< per SumsRole::guard
-  std::vector<bool> is_loaded_;                                ///< per block, bound plans only
+  /// Per parameter buffer: when each layer's blocks have landed, from the stage's first on.
+  std::vector<std::vector<Timepoint>> parameters_ready_;
+  std::vector<Timepoint> parameters_free_;  ///< per parameter buffer
+  std::vector<Timepoint> sums_free_;        ///< per SumsRole::guard
+  std::vector<bool> is_loaded_;             ///< per block, bound plans only
   std::array<Timepoint, 2> rounded_free_, in_free_, out_free_;
   Timepoint inputs_ready_, compute_done_;
   Landing outputs_landing_;

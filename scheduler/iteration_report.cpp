@@ -63,8 +63,9 @@ int64_t ready_idle_ns(const std::vector<TimedSpan>& spans, size_t action_count) 
       stage = item.span->stage;
       for (const TimedSpan& upload : spans) {
         if (upload.span->lane == LaneKind::kParameterUp && upload.span->stage == stage &&
-            upload.end_ns <= item.start_ns) {
-          parameters_ready = std::max(parameters_ready, upload.end_ns);
+            upload.start_ns <= item.start_ns) {
+          // Compute begins when the first layer's are there; when that was is not known.
+          parameters_ready = std::max(parameters_ready, std::min(upload.end_ns, item.start_ns));
         }
       }
     }
@@ -73,6 +74,17 @@ int64_t ready_idle_ns(const std::vector<TimedSpan>& spans, size_t action_count) 
     idle += std::max<int64_t>(0, item.start_ns - could_start);
   }
   return idle;
+}
+
+/// Per action: how long it waited for parameters after it had begun.
+Result<std::vector<int64_t>> time_stalls(const LaneRecord& lane, size_t action_count) {
+  std::vector<int64_t> stalls(action_count, 0);
+  for (const ActionStall& stall : lane.stalls) {
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t start_ns, lane.event_time_ns(stall.start_event));
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t end_ns, lane.event_time_ns(stall.end_event));
+    stalls[stall.action] += end_ns - start_ns;
+  }
+  return stalls;
 }
 
 Status add_layer_samples(const LaneRecord& lane, int device, std::vector<LayerSample>& samples) {
@@ -126,12 +138,14 @@ Result<IterationReport> report_iteration(const PlanContext& context,
     size_t action_count = context.plan->device_actions[device].size();
     durations[device].resize(action_count, 0);
     std::vector<int64_t>& ends = report.action_end_ns.emplace_back(action_count, 0);
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<int64_t> stalls, time_stalls(record, action_count));
     for (const TimedSpan& item : spans) {
       report.longest_operation_ns =
           std::max(report.longest_operation_ns, item.end_ns - item.start_ns);
       if (item.span->lane != LaneKind::kCompute) continue;
-      report.device_busy_ns[device] += item.end_ns - item.start_ns;
-      durations[device][item.span->action] = item.end_ns - item.start_ns;
+      int64_t busy_ns = item.end_ns - item.start_ns - stalls[item.span->action];
+      report.device_busy_ns[device] += busy_ns;
+      durations[device][item.span->action] = busy_ns;
       ends[item.span->action] = item.end_ns;
       first_start = std::min(first_start, item.start_ns);
       last_end = std::max(last_end, item.end_ns);

@@ -21,6 +21,7 @@ const char* lane_name(LaneKind lane) {
 void LaneRecord::clear() {
   events_used = 0;
   spans.clear();
+  stalls.clear();
   layer_spans.clear();
   bytes_up = bytes_down = 0;
 }

@@ -37,6 +37,14 @@ struct LaneSpan {
   int action = -1;  ///< index into the device's action list
 };
 
+/// A wait for a layer's parameters that an action had begun before; lasts no time where they were
+/// there.
+struct ActionStall {
+  int action = 0;
+  int start_event = 0;
+  int end_event = 0;
+};
+
 /// One layer's phase, with the events that time it.
 struct LayerSpan {
   int layer = 0;
@@ -51,6 +59,7 @@ struct LaneRecord {
   std::vector<std::unique_ptr<Event>> events;
   int events_used = 0;
   std::vector<LaneSpan> spans;
+  std::vector<ActionStall> stalls;
   std::vector<LayerSpan> layer_spans;  ///< empty unless the pass times layers
   ByteCount bytes_up = 0, bytes_down = 0;
 

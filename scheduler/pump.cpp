@@ -70,6 +70,7 @@ void Pump::fail_all(const Status& status) {
 }
 
 void Pump::poll() {
+  if (!virtual_time_->take_completion()) return;
   std::lock_guard lock(mutex_);
   poll_once();
 }

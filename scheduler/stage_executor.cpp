@@ -94,7 +94,7 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   for (size_t index = 0; index < setup.devices.size(); ++index) {
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
-                                DeviceLane::create(*device, setup.arena_bytes[index]));
+                                DeviceLane::create(*device, setup.arena_bytes[index], setup.bulk));
     for (Stream* stream : lane->streams()) executor->pump_->watch(stream);
     executor->lanes_.push_back(std::move(lane));
     executor->idle_since_ns_.push_back(0);
@@ -210,9 +210,7 @@ void StageExecutor::fail(const Status& status) {
   if (!failure_.is_ok()) return;
   failure_ = status;
   // One failure ends the run for everyone: streams drop their work, awaiting coroutines wake.
-  for (const auto& lane : lanes_) {
-    for (Stream* stream : lane->streams()) stream->abandon(status);
-  }
+  for (const auto& lane : lanes_) lane->abandon(status);
   setup_.host_worker->abandon(status);
   for (const std::shared_ptr<Pass>& pass : passes_) pass->cells.fail(status);
   consistency_.fail(status);

@@ -36,6 +36,7 @@ struct StageExecutorSetup {
   MicroBatchShape shape;
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
   bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
+  BulkMethod bulk = BulkMethod::kAlternating;
   UpdateMode update = UpdateMode::kBarrier;
   int64_t first_step = 0;  ///< updates that the host state has had
   int64_t timeout_ns = 60'000'000'000;

@@ -26,6 +26,11 @@ struct DeviceLanes {
   int slots = 0;                   ///< so far
   int requested_slot = -1;         ///< the last whose parameters were asked for
   std::vector<int> summing_slots;  ///< slots with gradients, counted as `slots`
+  /// Per layer: its parameters have landed, for slots of even number, then for those of odd.
+  std::vector<double> loaded_ns;
+  int place_of(int slot, int layer) const {
+    return slot % 2 * static_cast<int>(loaded_ns.size()) / 2 + layer;
+  }
 };
 
 /// Simulates iterations in slot order: a slot depends on earlier slots only.
@@ -47,6 +52,7 @@ class StepSimulation {
     }
     for (size_t device = 0; device < lanes_.size(); ++device) {
       const PlannedDevice& info = setup.devices[device];
+      lanes_[device].loaded_ns.assign(2 * costs.layer_count(), 0);
       lanes_[device].up.share(limits_.of_uploads(info), info.up_bytes_per_ns);
       lanes_[device].down.share(limits_.of_downloads(info), info.down_bytes_per_ns);
       lanes_[device].up.cut_bulk(chunk_ns(info.up_bytes_per_ns));
@@ -65,6 +71,7 @@ class StepSimulation {
   int next_slot_on(int device, int stage, int round) const;
   void request_parameters(int slot, int device, int device_slot, double ready_ns);
   void run_micro_batches(int stage, int device, int round, int iteration, double start_ns);
+  double end_of_first_ns(int stage, int device, double begin_ns) const;
   void add_gradients(int stage, int device);
   void send_burst(int stage, int device);
   void update_layers();
@@ -185,12 +192,13 @@ void StepSimulation::request_parameters(int slot, int device, int device_slot, d
     for (size_t copy = 0; copy < profile.shared_layers.size(); ++copy) {
       if (profile.shared_layers[copy] >= layers.first_layer) shares[copy] = 0;
     }
-    lanes.up.add_bulk({ready_ns, length, device_slot, layer}, shares);
+    int place = lanes.place_of(device_slot, layer);
+    lanes.up.add_bulk({ready_ns, length, device_slot, place}, shares);
     double sent = std::accumulate(shares.begin(), shares.end(), 0.0);
     charge_up(StepLane::kParametersUp, device, shares.empty() ? length : length * sent);
     if (!sums) continue;
     double summed = transfer_ns(profile.gradient_bytes, up_bytes_per_ns);
-    lanes.up.add_bulk({ready_ns, summed, device_slot, layer}, {});
+    lanes.up.add_bulk({ready_ns, summed, device_slot, place}, {});
     charge_up(StepLane::kParametersUp, device, summed);
   }
   lanes.requested_slot = device_slot;
@@ -206,7 +214,7 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
   double down = transfer_ns(load.out_bytes, info.down_bytes_per_ns);
   double hop = last_device_ == device || last_device_ < 0 ? 0 : setup_.hop_ns;
   auto count = static_cast<int>(arrived_ns_.size());
-  auto ignore = [](int, double) {};
+  auto load_layer = [&lanes](int place, double end_ns) { lanes.loaded_ns[place] = end_ns; };
   auto land = [this](int layer, double end_ns) {
     landed_ns_[layer] = std::max(landed_ns_[layer], end_ns);
   };
@@ -222,14 +230,16 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
   auto upload = [&](int m) {
     double place = m < 2 ? lanes.computed_ns[m] : computed_ns_[m - 2];
     double ready = std::max(arrived_ns_[m] + hop, up > 0 ? place : 0.0);
-    arrived_ns_[m] = lanes.up.run_urgent(ready, up, ignore);
+    arrived_ns_[m] = lanes.up.run_urgent(ready, up, load_layer);
   };
   for (int m = 0; m < std::min(2, count); ++m) upload(m);
-  double free = std::max(start_ns, lanes.up.finish_bulk(lanes.slots, ignore));
+  lanes.up.finish_bulk(lanes.slots, load_layer);
+  int first_place = lanes.place_of(lanes.slots, plan_.stages[stage].first_layer);
+  double free = std::max(start_ns, lanes.loaded_ns[first_place]);
   for (int m = 0; m < count; ++m) {
     double begin = std::max({free, arrived_ns_[m], lanes.sent_ns[0]});
     compute_start_ns_ = std::min(compute_start_ns_, begin);
-    free = computed_ns_[m] = begin + time;
+    free = computed_ns_[m] = m == 0 ? end_of_first_ns(stage, device, begin) : begin + time;
     if (timeline_ != nullptr) {
       int micro_batch = round * setup_.round_size() + first_micro_batch_ + m;
       timeline_->push_back({iteration, device, stage, micro_batch, begin, free});
@@ -251,6 +261,23 @@ void StepSimulation::run_micro_batches(int stage, int device, int round, int ite
   lanes.parameters_free_ns = lanes.compute_free_ns;
   lanes.compute_free_ns = free;
   compute_end_ns_ = std::max(compute_end_ns_, free);
+}
+
+/// The first micro-batch of a slot waits for the parameters of each layer.
+double StepSimulation::end_of_first_ns(int stage, int device, double begin_ns) const {
+  const Stage& layers = plan_.stages[stage];
+  const DeviceLanes& lanes = lanes_[device];
+  double speed = setup_.devices[device].speed;
+  double end_ns = begin_ns + loads_[stage].time_ns / speed;
+  double left_ns = loads_[stage].time_ns;
+  for (int layer = layers.first_layer; layer <= layers.last_layer; ++layer) {
+    double loaded_ns = lanes.loaded_ns[lanes.place_of(lanes.slots, layer)];
+    end_ns = std::max(end_ns, loaded_ns + left_ns / speed);
+    const LayerProfile& profile = costs_.layer(layer);
+    bool recomputes = layers.kind == ActionKind::kBackward;
+    left_ns -= recomputes ? profile.recompute_ns : profile.forward_ns;
+  }
+  return end_ns;
 }
 
 /// Layers come down one after the other, the last first, as the last micro-batch completes them.

@@ -39,7 +39,7 @@ FakeGpuDriver::FakeGpuDriver(const FakeGpuOptions& options) : options_(options) 
   }
 }
 
-FakeGpuDriver::~FakeGpuDriver() {
+void FakeGpuDriver::end() {
   std::vector<std::shared_ptr<Stream>> ending;
   {
     Lock lock(mutex_);
@@ -52,7 +52,13 @@ FakeGpuDriver::~FakeGpuDriver() {
     for (auto& stream : ending) stream->closing = true;
   }
   changed_.notify_all();
-  for (auto& stream : ending) stream->thread.join();
+  for (auto& stream : ending) {
+    if (stream->thread.joinable()) stream->thread.join();
+  }
+}
+
+FakeGpuDriver::~FakeGpuDriver() {
+  end();
   for (auto& [address, allocation] : allocations_) {
     std::free(reinterpret_cast<void*>(static_cast<uintptr_t>(address)));
   }

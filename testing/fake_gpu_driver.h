@@ -25,6 +25,10 @@ class FakeGpuDriver {
   FakeGpuDriver(const FakeGpuDriver&) = delete;
   FakeGpuDriver& operator=(const FakeGpuDriver&) = delete;
 
+  /// Ends all streams, which run nothing more of what is queued: for owners of what kernels use
+  /// that are destroyed before this.
+  void end();
+
   /// Kernels exist in every module; add them before anything is launched.
   void add_kernel(FakeGpuKernel kernel);
   /// The `nth` call (from 1, counted from now) of `function` returns `error`. With `loses_card`

@@ -145,7 +145,8 @@ void FakeGpuDriver::serve(const std::shared_ptr<Stream>& stream) {
     Card& card = *stream->card;
     // A broken context runs nothing more. What waits for its events is let go late: whoever relies
     // on that is slow, and no thread of the fake is stuck for ever.
-    int error = card.sticky_error != 0 ? 0 : run(lock, *stream, entry);
+    bool runs = card.sticky_error == 0 && !ending_;
+    int error = runs ? run(lock, *stream, entry) : 0;
     if (card.sticky_error != 0 && entry.kind == Entry::Kind::kRecord) {
       changed_.wait_for(lock, kBrokenEventDelay, [this] { return ending_; });
     }

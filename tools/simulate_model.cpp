@@ -52,8 +52,10 @@ Result<ModelPlanRequest> request_for(const ModelSimulation& simulation, int64_t 
   return request;
 }
 
-/// When the executor ran each action, from the first one on. Devices keep their lists' order.
-PlanTimeline timeline_of(const Plan& plan, const std::vector<TraceSlice>& slices) {
+/// When the executor ran each action, from the first one on: what an action waited for parameters
+/// lies before it. Devices keep their lists' order.
+PlanTimeline timeline_of(const Plan& plan, const IterationReport& report,
+                         const std::vector<TraceSlice>& slices) {
   PlanTimeline timeline;
   timeline.actions.resize(plan.device_actions.size());
   timeline.order.resize(plan.device_actions.size());
@@ -67,7 +69,9 @@ PlanTimeline timeline_of(const Plan& plan, const std::vector<TraceSlice>& slices
     if (slice.track != static_cast<int>(LaneKind::kCompute)) continue;
     auto device = static_cast<size_t>(slice.process);
     timeline.order[device].push_back(static_cast<int>(timeline.actions[device].size()));
-    timeline.actions[device].push_back({slice.start_ns - start_ns, slice.end_ns - start_ns});
+    int64_t end_ns = slice.end_ns - start_ns;
+    int64_t taken_ns = report.action_ns[device][timeline.actions[device].size()];
+    timeline.actions[device].push_back({end_ns - taken_ns, end_ns});
   }
   return timeline;
 }
@@ -175,7 +179,7 @@ Result<int> simulate_model(const ModelSimulation& simulation, const CommandConte
   STAGECOACH_CHECK(trace.dropped() == 0);
   std::vector<TraceSlice> slices = trace.slices();
   Plan actions = executable_plan(plan);
-  PlanTimeline timeline = timeline_of(actions, slices);
+  PlanTimeline timeline = timeline_of(actions, step.report, slices);
   ScheduleRun run = measure_run(std::move(actions), std::move(timeline), 0, OrderNotation::kSlots);
   double tokens = static_cast<double>(request.shape.rows() * simulation.micro_batches);
   Outcome outcome = describe(simulation, plan, step, run, slices, tokens);

@@ -13,6 +13,7 @@
 #include "hal/device.h"
 #include "memory/host_limits.h"
 #include "memory/host_state.h"
+#include "scheduler/bulk_lane.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -64,6 +65,8 @@ struct TrainerOptions {
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
   std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  /// How parameters and gradients travel beside activations; changes no bit.
+  BulkMethod bulk = BulkMethod::kAlternating;
 };
 
 /// How the loss of one pass counts.

@@ -20,6 +20,7 @@ class SimEvent final : public Event {
  private:
   Result<bool> do_query() const override {
     if (record_->is_settled && !record_->failure.is_ok()) return record_->failure;
+    record_->is_asked_about = true;
     return record_->is_settled;
   }
   Status do_synchronize() const override {

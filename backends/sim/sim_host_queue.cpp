@@ -64,6 +64,7 @@ class SimHostQueue final : public HostQueue {
   }
   void end() {
     ++completed_;
+    machine_.time().note_completion();
     waiting_.erase(waiting_.begin());
     if (!waiting_.empty()) begin();
   }

@@ -12,7 +12,8 @@ namespace stagecoach {
 /// be told. Thread rule: one thread.
 struct SimRecord {
   bool is_settled = false;
-  Status failure;  ///< ok where it was passed
+  bool is_asked_about = false;  ///< by the host, before it was settled
+  Status failure;               ///< ok where it was passed
   int64_t time_ns = 0;
   std::vector<std::function<void()>> waiters;
 

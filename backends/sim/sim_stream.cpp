@@ -58,6 +58,7 @@ bool SimStream::begin(Entry& entry) {
       std::shared_ptr<SimRecord> record = std::move(entry.record);
       queue_.pop_front();
       record->settle(Status::ok(), machine_.time().now_ns());
+      if (record->is_asked_about) machine_.time().note_completion();
       return true;
     }
     case Entry::Kind::kWait: {
@@ -212,6 +213,7 @@ void SimStream::do_abandon(const Status& status) {
 void SimStream::fail(const Status& status) {
   if (!failure_.is_ok()) return;
   failure_ = status;
+  machine_.time().note_completion();
   std::deque<Entry> dropped;
   dropped.swap(queue_);
   for (Entry& entry : dropped) {

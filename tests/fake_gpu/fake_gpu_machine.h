@@ -58,6 +58,10 @@ class FakeGpuMachine {
   /// `open_library`, which may be empty, opens what computes some ops in place of the oracle.
   explicit FakeGpuMachine(const FakeGpuOptions& options = {},
                           GpuLibraryOpener open_library = nullptr);
+  /// A device that was lost may have left work behind, which uses the kernels' table.
+  ~FakeGpuMachine() { driver_.end(); }
+  FakeGpuMachine(const FakeGpuMachine&) = delete;
+  FakeGpuMachine& operator=(const FakeGpuMachine&) = delete;
 
   FakeGpuDriver& driver() { return driver_; }
   OracleKernelTable& table() { return *table_; }

@@ -64,6 +64,24 @@ TEST(Determinism, StaticDispatchChangesNoBit) {
   EXPECT_EQ(sha_of(run), reference().weights_sha256);
 }
 
+// Blocks of 1.3 MB, which links of known rate carry in two chunks.
+TEST(Determinism, HowParametersAndGradientsTravelChangesNoBit) {
+  TinyRun run;
+  run.model.n_embd = 128;
+  run.model.n_inner = 1024;
+  run.devices = "cpu:2";
+  Result<TinyResult> expected = train_tiny(run);
+  ASSERT_TRUE(expected.is_ok()) << expected.status().to_string();
+  run.devices = "cpu:2[h2d=2G,d2h=2G]";
+  for (BulkMethod method : {BulkMethod::kAlternating, BulkMethod::kSharedStream,
+                            BulkMethod::kOneInFlight, BulkMethod::kWhole}) {
+    run.options.bulk = method;
+    Result<TinyResult> result = train_tiny(run);
+    ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+    EXPECT_EQ(result->weights_sha256, expected->weights_sha256) << bulk_method_name(method);
+  }
+}
+
 TEST(Determinism, HostThreadsChangeNoBit) {
   const TinyResult& expected = reference();
   for (const char* threads : {"1", "2", "4"}) {

@@ -73,6 +73,20 @@ TEST(RaceCheck, EveryScheduleIsFreeOfRaces) {
   }
 }
 
+// Blocks of 1.3 MB travel in chunks over a paced link, whichever way chunks are issued.
+TEST(RaceCheck, ChunksAreFreeOfRaces) {
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    for (BulkMethod method : {BulkMethod::kAlternating, BulkMethod::kSharedStream,
+                              BulkMethod::kOneInFlight, BulkMethod::kWhole}) {
+      TinyRun run = small_run(schedule, "cpu:2[h2d=2G,d2h=2G]");
+      run.model.n_embd = 128;
+      run.model.n_inner = 1024;
+      run.options.bulk = method;
+      expect_clean(train_checked(run), std::string(schedule) + ", " + bulk_method_name(method));
+    }
+  }
+}
+
 TEST(RaceCheck, CheckingChangesNoBit) {
   TinyRun run = small_run("roundpipe", "cpu:2");
   EXPECT_EQ(train_checked(run).weights_sha256, train_tiny(run)->weights_sha256);
