@@ -47,19 +47,23 @@ class WorkTimer {
 HostUpdates::HostUpdates(const Setup& setup)
     : setup_(setup), turns_(*setup.executor, kPiecesAhead) {
   const Network& network = *setup.network;
-  first_layer_.assign(network.blocks.size(), 0);
-  for (size_t layer = network.layers.size(); layer-- > 0;) {
+  first_layer_.assign(network.blocks.size(), -1);
+  last_layer_.assign(network.blocks.size(), -1);
+  for (size_t layer = 0; layer < network.layers.size(); ++layer) {
     for (const BlockUse& use : network.layers[layer]->uses()) {
-      first_layer_[static_cast<size_t>(use.block)] = static_cast<int>(layer);
+      auto block = static_cast<size_t>(use.block);
+      if (first_layer_[block] < 0) first_layer_[block] = static_cast<int>(layer);
+      last_layer_[block] = static_cast<int>(layer);
     }
   }
 }
 
 int64_t HostUpdates::deadline(int64_t step, int block) const {
   auto layers = static_cast<int64_t>(setup_.network->layers.size());
-  int64_t layer = first_layer_[static_cast<size_t>(block)];
   bool last_first = setup_.consistency->update() == UpdateMode::kAsync;
-  return step * layers + (last_first ? layers - 1 - layer : layer);
+  int64_t layer = last_first ? layers - 1 - last_layer_[static_cast<size_t>(block)]
+                             : first_layer_[static_cast<size_t>(block)];
+  return step * layers + layer;
 }
 
 Task<Result<StepOutcome>> HostUpdates::run(int64_t number,
@@ -150,9 +154,12 @@ int64_t HostUpdates::piece_elements() const {
 Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
   int64_t count = setup_.state->element_count(block);
   auto bytes = static_cast<double>(step->optimizer->update_bytes(block));
+  TaskGroup pieces(*setup_.executor);
+  Status status;
   int64_t here = 0;
   for (int64_t first = 0; first < count; first += here) {
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await turns_.turn(deadline(step->outcome.step, block)));
+    status = co_await turns_.turn(deadline(step->outcome.step, block));
+    if (!status.is_ok()) break;
     here = std::min(piece_elements(), count - first);
     HostWorkCost cost;
     cost.bytes_touched =
@@ -163,14 +170,24 @@ Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
           WorkTimer timer(step->host_ns);
           return step->optimizer->update(block, first, here, step->outcome.verdict, pool);
         });
-    if (!done.is_ok()) co_return done.status();
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(*done));
-    turns_.leave();
-    int64_t now_ns = RealClock::instance().now_ns();
-    element_ns_ =
-        static_cast<double>(now_ns - std::max(start_ns, last_done_ns_)) / static_cast<double>(here);
-    last_done_ns_ = now_ns;
+    status = done.status();
+    if (!status.is_ok()) break;
+    pieces.spawn(finish_piece(start_ns, here, *done));
   }
+  Status finished = co_await pieces.join();
+  co_return status.is_ok() ? finished : status;
+}
+
+Task<Status> HostUpdates::finish_piece(int64_t start_ns, int64_t elements, Timepoint done) {
+  STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(done));
+  int64_t now_ns = RealClock::instance().now_ns();
+  // Two that were seen to be done at the same time say nothing.
+  int64_t taken_ns = now_ns - std::max(start_ns, last_done_ns_);
+  if (taken_ns > Pump::kPollIntervalNs / 2) {
+    element_ns_ = static_cast<double>(taken_ns) / static_cast<double>(elements);
+  }
+  last_done_ns_ = now_ns;
+  turns_.leave();
   co_return Status::ok();
 }
 

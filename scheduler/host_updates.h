@@ -68,12 +68,13 @@ class HostUpdates {
   Task<Status> update_block(StepPointer step, int block);
   Task<Status> sum_block(StepPointer step, int block);
   Task<Status> update_pieces(StepPointer step, int block);
+  Task<Status> finish_piece(int64_t start_ns, int64_t elements, Timepoint done);
   Status judge(Step& step);
   int64_t deadline(int64_t step, int block) const;
   int64_t piece_elements() const;
 
   Setup setup_;
-  std::vector<int> first_layer_;  ///< per block: that uses it
+  std::vector<int> first_layer_, last_layer_;  ///< per block: that use it
   UpdateTurns turns_;
   double element_ns_ = 0;     ///< of the last piece; 0: none yet
   int64_t last_done_ns_ = 0;  ///< when it had been made
