@@ -51,6 +51,7 @@ struct TrainerOptions {
   double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
   double weight_decay = 0.1;         ///< of parameters with `decay`
   double clip_norm = 1.0;            ///< 0 = off
+  double device_share = 0;  ///< of trained elements, 0 to 1: updated on devices, in whole blocks
   double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
   int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
   int host_threads = 0;                   ///< 0: all usable
@@ -104,7 +105,8 @@ struct TrainerReport {
   ByteCount host_planned_bytes = 0;  ///< the most with any plan so far: state, batches, boundaries
                                      ///< and memory of mock devices
   Pinning pinning;                   ///< of all of it but mocks
-  int64_t bytes_up = 0, bytes_down = 0;
+  int64_t bytes_up = 0, bytes_down = 0;         ///< of passes
+  double device_share = 0;                      ///< of trained elements: updated on devices
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far
   /// A step as planned from measured times and as it was, in the median since that plan; 0 while
