@@ -14,9 +14,10 @@ struct StepVerdict {
   double gradient_scale = 1;  ///< what every gradient is multiplied by
 };
 
-/// What an optimizer does with blocks, as one step asks for it. Plain functions of host memory: the
-/// scheduler says when they run.
-/// Thread rule: `judge` on the controller's thread, the rest on host work's.
+/// What an optimizer does with blocks, as one step asks for it: functions of host memory that
+/// return when they are done, whatever does the work. The scheduler says when they run. Thread
+/// rule: `judge` and `updating_device` on the controller's thread, the rest on those of the queues,
+/// updates of different blocks at a time.
 class BlockOptimizer {
  public:
   virtual ~BlockOptimizer() = default;
@@ -31,6 +32,10 @@ class BlockOptimizer {
   /// Updates elements [first, first + count) of `block`.
   virtual Status update(int block, int64_t first, int64_t count, const StepVerdict& verdict,
                         TaskPool& pool) = 0;
+
+  /// Which of the devices updates `block`, so that its update runs on that one's queue; -1: the
+  /// host does. The same in every step.
+  virtual int updating_device(int block) const { return -1; }
 
   /// Host memory that the two touch for a whole block, in bytes.
   virtual ByteCount sum_bytes(int block) const = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 
 #include "core/clock.h"
 
@@ -44,8 +45,11 @@ class WorkTimer {
 
 }  // namespace
 
-HostUpdates::HostUpdates(const Setup& setup)
-    : setup_(setup), turns_(*setup.executor, kPiecesAhead) {
+HostUpdates::HostUpdates(const Setup& setup) : setup_(setup) {
+  updaters_.push_back({setup.queue, UpdateTurns(*setup.executor, kPiecesAhead)});
+  for (HostQueue* queue : setup.device_queues) {
+    updaters_.push_back({queue, UpdateTurns(*setup.executor, kPiecesAhead), false});
+  }
   const Network& network = *setup.network;
   first_layer_.assign(network.blocks.size(), -1);
   last_layer_.assign(network.blocks.size(), -1);
@@ -145,49 +149,65 @@ Status HostUpdates::judge(Step& step) {
   return Status::ok();
 }
 
-int64_t HostUpdates::piece_elements() const {
-  if (element_ns_ <= 0) return kFirstPieceElements;
-  double elements = static_cast<double>(kPieceNs) / element_ns_;
+void HostUpdates::fail(const Status& status) {
+  for (Updater& updater : updaters_) updater.turns.fail(status);
+}
+
+HostUpdates::Updater& HostUpdates::updater_of(const Step& step, int block) {
+  int device = step.optimizer->updating_device(block);
+  if (device < 0) return updaters_.front();
+  STAGECOACH_CHECK(device < static_cast<int>(setup_.device_queues.size()));
+  return updaters_[static_cast<size_t>(device) + 1];
+}
+
+int64_t HostUpdates::piece_elements(const Updater& updater) {
+  if (!updater.is_host) return kDevicePieceElements;
+  if (updater.element_ns <= 0) return kFirstPieceElements;
+  double elements = static_cast<double>(kPieceNs) / updater.element_ns;
   return std::max(kLeastPieceElements, static_cast<int64_t>(elements));
 }
 
 Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
+  Updater& updater = updater_of(*step, block);
   int64_t count = setup_.state->element_count(block);
   auto bytes = static_cast<double>(step->optimizer->update_bytes(block));
   TaskGroup pieces(*setup_.executor);
   Status status;
   int64_t here = 0;
+  bool is_host = updater.is_host;
   for (int64_t first = 0; first < count; first += here) {
-    status = co_await turns_.turn(deadline(step->outcome.step, block));
+    status = co_await updater.turns.turn(deadline(step->outcome.step, block));
     if (!status.is_ok()) break;
-    here = std::min(piece_elements(), count - first);
+    here = std::min(piece_elements(updater), count - first);
     HostWorkCost cost;
     cost.bytes_touched =
         static_cast<ByteCount>(bytes * static_cast<double>(here) / static_cast<double>(count));
     int64_t start_ns = RealClock::instance().now_ns();
     Result<Timepoint> done =
-        setup_.queue->submit("update", cost, [step, block, first, here](TaskPool& pool) {
-          WorkTimer timer(step->host_ns);
+        updater.queue->submit("update", cost, [step, block, first, here, is_host](TaskPool& pool) {
+          std::optional<WorkTimer> timer;
+          if (is_host) timer.emplace(step->host_ns);
           return step->optimizer->update(block, first, here, step->outcome.verdict, pool);
         });
     status = done.status();
     if (!status.is_ok()) break;
-    pieces.spawn(finish_piece(start_ns, here, *done));
+    pieces.spawn(finish_piece(updater, start_ns, here, *done));
   }
   Status finished = co_await pieces.join();
   co_return status.is_ok() ? finished : status;
 }
 
-Task<Status> HostUpdates::finish_piece(int64_t start_ns, int64_t elements, Timepoint done) {
+Task<Status> HostUpdates::finish_piece(Updater& updater, int64_t start_ns, int64_t elements,
+                                       Timepoint done) {
   STAGECOACH_CO_RETURN_IF_ERROR(co_await setup_.pump->reached(done));
   int64_t now_ns = RealClock::instance().now_ns();
   // Two that were seen to be done at the same time say nothing.
-  int64_t taken_ns = now_ns - std::max(start_ns, last_done_ns_);
+  int64_t taken_ns = now_ns - std::max(start_ns, updater.last_done_ns);
   if (taken_ns > Pump::kPollIntervalNs / 2) {
-    element_ns_ = static_cast<double>(taken_ns) / static_cast<double>(elements);
+    updater.element_ns = static_cast<double>(taken_ns) / static_cast<double>(elements);
   }
-  last_done_ns_ = now_ns;
-  turns_.leave();
+  updater.last_done_ns = now_ns;
+  updater.turns.leave();
   co_return Status::ok();
 }
 

@@ -23,15 +23,15 @@ struct StepOutcome {
   int64_t step = 0;           ///< from 0
   double sum_of_squares = 0;  ///< of all gradients
   StepVerdict verdict;
-  int64_t host_ns = 0;  ///< for which the host was at work on it
+  int64_t host_ns = 0;  ///< for which the host was at work on it, not what devices updated
 };
 
-/// Runs the updates of steps on the host's queue: those of a block when its gradients have landed,
-/// the verdict is there where updates wait for one, and nobody reads what they overwrite (P1, P4).
-/// Of several that could run the one whose block is needed first goes first: with kAsync the last
-/// layers', whose gradient storage is needed first; else the first layers', which the next forward
-/// needs first. Large blocks go in pieces, so that they do not hold up others.
-/// Thread rule: the executor's thread.
+/// Runs the updates of steps on the host's queue and on those of devices that update blocks: those
+/// of a block when its gradients have landed, the verdict is there where updates wait for one, and
+/// nobody reads what they overwrite (P1, P4). Of several that could run the one whose block is
+/// needed first goes first: with kAsync the last layers', whose gradient storage is needed first;
+/// else the first layers', which the next forward needs first. Large blocks go in pieces, so that
+/// they do not hold up others. Thread rule: the executor's thread.
 class HostUpdates {
  public:
   /// What a piece of an update should take: long beside what it costs to hand over, short beside
@@ -42,11 +42,14 @@ class HostUpdates {
   static constexpr int64_t kLeastPieceElements = 4 * 1024;
   /// Pieces on the host's queue at a time: the next must be there when one ends.
   static constexpr int kPiecesAhead = 2;
+  /// Elements of a piece that a device updates: long beside filling its pipeline.
+  static constexpr int64_t kDevicePieceElements = 16 * 1024 * 1024;
 
   struct Setup {
     Executor* executor = nullptr;
     Pump* pump = nullptr;
     HostQueue* queue = nullptr;
+    std::vector<HostQueue*> device_queues;  ///< by BlockOptimizer::updating_device
     HostState* state = nullptr;
     Consistency* consistency = nullptr;
     const Network* network = nullptr;
@@ -60,24 +63,31 @@ class HostUpdates {
                                 std::function<void()> judged,
                                 std::function<void(const Status&)> on_failure);
   /// Ends all waits.
-  void fail(const Status& status) { turns_.fail(status); }
+  void fail(const Status& status);
 
  private:
   struct Step;
   using StepPointer = std::shared_ptr<Step>;
+  /// Who updates: a queue, and whose turn it is there.
+  struct Updater {
+    HostQueue* queue = nullptr;
+    UpdateTurns turns;
+    bool is_host = true;
+    double element_ns = 0;     ///< of the last piece; 0: none yet
+    int64_t last_done_ns = 0;  ///< when it had been made
+  };
   Task<Status> update_block(StepPointer step, int block);
   Task<Status> sum_block(StepPointer step, int block);
   Task<Status> update_pieces(StepPointer step, int block);
-  Task<Status> finish_piece(int64_t start_ns, int64_t elements, Timepoint done);
+  Task<Status> finish_piece(Updater& updater, int64_t start_ns, int64_t elements, Timepoint done);
   Status judge(Step& step);
   int64_t deadline(int64_t step, int block) const;
-  int64_t piece_elements() const;
+  Updater& updater_of(const Step& step, int block);
+  static int64_t piece_elements(const Updater& updater);
 
   Setup setup_;
   std::vector<int> first_layer_, last_layer_;  ///< per block: that use it
-  UpdateTurns turns_;
-  double element_ns_ = 0;     ///< of the last piece; 0: none yet
-  int64_t last_done_ns_ = 0;  ///< when it had been made
+  std::vector<Updater> updaters_;              ///< the host's, then those of devices
 };
 
 }  // namespace stagecoach

@@ -36,6 +36,7 @@ struct PlanRequest {
   bool is_static = false;  ///< streamed stages stay on their device: the baseline
   ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
   MomentOptions moments = {};                              ///< of the optimizer
+  ByteCount device_update_bytes = 0;  ///< on each device, for updates there; not in free_bytes
   /// Layer times, device speeds and links as measured; nothing: by FLOP and DeviceInfo::speed, with
   /// links that take no time.
   std::optional<MeasuredRun> measured;

@@ -52,8 +52,8 @@ StageExecutor::StageExecutor(const StageExecutorSetup& setup)
       virtual_time_(setup.devices.empty() ? nullptr : setup.devices.front()->virtual_time()),
       pump_(std::make_unique<Pump>(executor_, setup.timeout_ns, virtual_time_)),
       consistency_(executor_, frozen_blocks(*setup.network), setup.update, setup.first_step),
-      updates_({&executor_, pump_.get(), setup.host_worker, setup.host_state, &consistency_,
-                setup.network}),
+      updates_({&executor_, pump_.get(), setup.host_worker, setup.update_queues, setup.host_state,
+                &consistency_, setup.network}),
       background_(executor_),
       ended_(executor_),
       step_count_(setup.first_step),
@@ -91,6 +91,7 @@ StageExecutor::~StageExecutor() {
 Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutorSetup& setup) {
   std::unique_ptr<StageExecutor> executor(new StageExecutor(setup));
   STAGECOACH_CHECK(setup.arena_bytes.size() == setup.devices.size());
+  for (Stream* stream : setup.update_streams) executor->pump_->watch(stream);
   for (size_t index = 0; index < setup.devices.size(); ++index) {
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
@@ -211,7 +212,9 @@ void StageExecutor::fail(const Status& status) {
   failure_ = status;
   // One failure ends the run for everyone: streams drop their work, awaiting coroutines wake.
   for (const auto& lane : lanes_) lane->abandon(status);
+  for (Stream* stream : setup_.update_streams) stream->abandon(status);
   setup_.host_worker->abandon(status);
+  for (HostQueue* queue : setup_.update_queues) queue->abandon(status);
   for (const std::shared_ptr<Pass>& pass : passes_) pass->cells.fail(status);
   consistency_.fail(status);
   updates_.fail(status);

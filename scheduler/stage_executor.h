@@ -33,6 +33,8 @@ struct StageExecutorSetup {
   HostState* host_state = nullptr;
   ActivationStore* store = nullptr;
   HostQueue* host_worker = nullptr;
+  std::vector<HostQueue*> update_queues;  ///< of devices that update blocks, see BlockOptimizer
+  std::vector<Stream*> update_streams;    ///< that those updates run on
   MicroBatchShape shape;
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
   bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages

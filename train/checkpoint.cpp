@@ -550,6 +550,7 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
     STAGECOACH_RETURN_IF_ERROR(compare(entry));
   }
   for (const auto& member : here.find("optimizer")->members()) {
+    if (member.first == "device_share") continue;  // who updates changes no bit
     STAGECOACH_RETURN_IF_ERROR(compare({"optimizer", member.first.c_str()}));
   }
   for (const char* key : {"microbatches", "rounds", "seed"}) {

@@ -55,7 +55,8 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0.1;
   std::string no_decay = "norms and biases";
-  double clip_norm = 1.0;  ///< 0 = off
+  double clip_norm = 1.0;   ///< 0 = off
+  double device_share = 0;  ///< of trained elements: updated on devices
   int64_t warmup = 10;
   std::string decay = "cosine";
   double min_lr = 0.1;  ///< fraction of lr

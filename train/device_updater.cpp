@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "hal/host_access.h"
 #include "hal/ops.h"
 
 namespace stagecoach {
@@ -28,12 +29,17 @@ BufferView part_of(const BufferView& array, int64_t offset, const TensorView& te
   return array.slice(offset * dtype_size_bytes(tensor.dtype), tensor.size_bytes());
 }
 
+/// Why a device cannot update what has this memory; empty: it can.
+std::string_view obstacle(const BlockMemory& memory, UpdateRule rule) {
+  if (rule != UpdateRule::kAdamW) return "an optimizer other than AdamW";
+  if (memory.moment_format != MomentFormat::kFloat32) return "moments that are not fp32";
+  if (memory.gradients.size() != 1) return "gradients of several places";
+  return {};
+}
+
 Status check_update(const HostState& state, int block, const BlockMemory& memory,
                     const UpdateNumbers& numbers) {
-  std::string_view missing;
-  if (numbers.rule != UpdateRule::kAdamW) missing = "an optimizer other than AdamW";
-  if (memory.moment_format != MomentFormat::kFloat32) missing = "moments that are not fp32";
-  if (memory.gradients.size() != 1) missing = "gradients of several places";
+  std::string_view missing = obstacle(memory, numbers.rule);
   if (missing.empty()) return Status::ok();
   return unimplemented(fmt::format("block {} of {} elements has {}: its update is the host's",
                                    block, state.element_count(block), missing));
@@ -43,6 +49,14 @@ Status check_update(const HostState& state, int block, const BlockMemory& memory
 
 ByteCount DeviceUpdater::bytes(int64_t piece_elements) {
   return kSlots * slot_bytes(piece_elements, kCounts);
+}
+
+ByteCount DeviceUpdater::host_bytes() {
+  return kSlots * Arena::padded(kCounts * ByteCount{sizeof(uint64_t)});
+}
+
+bool DeviceUpdater::takes(const BlockMemory& memory, UpdateRule rule) {
+  return obstacle(memory, rule).empty();
 }
 
 Result<std::unique_ptr<DeviceUpdater>> DeviceUpdater::create(Device& device,
@@ -152,6 +166,7 @@ Status DeviceUpdater::compute(Slot& slot, const UpdateNumbers& numbers) {
 Result<int64_t> DeviceUpdater::bring_back(Slot& slot, const BlockBuffers& block, int64_t offset) {
   STAGECOACH_RETURN_IF_ERROR(wait_until_reached(slot.judged));
   const auto* counts = reinterpret_cast<const uint64_t*>(slot.counts.host_data());
+  note_host_read(counts, kCounts * ByteCount{sizeof(uint64_t)}, kLabel);
   uint64_t refused = std::accumulate(counts, counts + kCounts, uint64_t{0});
   if (refused > 0) return static_cast<int64_t>(refused);
   STAGECOACH_RETURN_IF_FAILED(down_->wait(slot.judged));
@@ -200,7 +215,7 @@ Result<int64_t> DeviceUpdater::update(HostState& state, int block, int64_t offse
   Result<int64_t> refused =
       run(state.buffers(block), memory.gradient_dtype, offset, count, numbers);
   // Copies name the state's memory: none may be under way when this returns, whatever it returns.
-  for (Stream* stream : {up_.get(), compute_.get(), down_.get()}) {
+  for (Stream* stream : streams()) {
     Status status = stream->synchronize();
     if (refused.is_ok() && !status.is_ok()) return status;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/status.h"
 #include "hal/device.h"
@@ -27,6 +28,12 @@ class DeviceUpdater {
   static Result<std::unique_ptr<DeviceUpdater>> create(Device& device, int64_t piece_elements);
   /// Device memory that takes, in bytes.
   static ByteCount bytes(int64_t piece_elements);
+  /// Host memory beside that, in bytes.
+  static ByteCount host_bytes();
+  /// Whether `update` takes what has this memory, by this rule.
+  static bool takes(const BlockMemory& memory, UpdateRule rule);
+  /// Those that it uses: abandoning them ends an update that is under way.
+  std::vector<Stream*> streams() const { return {up_.get(), compute_.get(), down_.get()}; }
 
   /// As `update_parameters`, of AdamW with fp32 moments and gradients in one place; anything else
   /// is unimplemented, with nothing touched. Returns how many parameters and moments would not have

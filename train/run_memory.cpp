@@ -6,6 +6,7 @@
 #include "scheduler/network_state.h"
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
+#include "train/device_updater.h"
 
 namespace stagecoach {
 
@@ -53,6 +54,11 @@ HostNeed host_need(const Network& network, const PlanRequest& request, Residence
   for (size_t index = 0; index < run.devices.size(); ++index) {
     bool is_mock = request.devices[run.devices[index]].backend == "cpu";
     if (is_mock) need.devices += run.arena_bytes[index];
+  }
+  if (request.device_update_bytes == 0) return need;
+  for (const DeviceInfo& device : request.devices) {
+    need.staging += DeviceUpdater::host_bytes();
+    if (device.backend == "cpu") need.devices += request.device_update_bytes;
   }
   return need;
 }

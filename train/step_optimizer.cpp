@@ -41,6 +41,15 @@ Result<StepVerdict> StepOptimizer::judge(double sum_of_squares) {
   return verdict;
 }
 
+/// By whoever updates the block.
+Result<int64_t> StepOptimizer::update_elements(int block, int64_t first, int64_t count,
+                                               const UpdateNumbers& numbers, TaskPool& pool) {
+  int device = updating_device(block);
+  if (device < 0) return update_parameters(*setup_.state, block, first, count, numbers, pool);
+  return setup_.device_updaters[static_cast<size_t>(device)]->update(*setup_.state, block, first,
+                                                                     count, numbers);
+}
+
 Status StepOptimizer::update(int block, int64_t first, int64_t count, const StepVerdict& verdict,
                              TaskPool& pool) {
   const ParameterBlock& info = setup_.network->blocks[static_cast<size_t>(block)];
@@ -53,7 +62,8 @@ Status StepOptimizer::update(int block, int64_t first, int64_t count, const Step
     numbers.learning_rate = static_cast<float>(setup_.learning_rate * group.learning_rate_scale);
     numbers.weight_decay = static_cast<float>(group.weight_decay);
     numbers.gradient_scale = static_cast<float>(verdict.gradient_scale);
-    int64_t refused = update_parameters(*setup_.state, block, begin, end - begin, numbers, pool);
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t refused,
+                                update_elements(block, begin, end - begin, numbers, pool));
     if (refused == 0) continue;
     return data_loss(
         fmt::format("update {}: {} of {} elements of '{}' or their moments would not be finite",

@@ -7,6 +7,7 @@
 #include "memory/host_state.h"
 #include "scheduler/block_optimizer.h"
 #include "scheduler/network.h"
+#include "train/device_updater.h"
 #include "train/loss_scale.h"
 #include "train/update_kernel.h"
 
@@ -32,6 +33,8 @@ class StepOptimizer final : public BlockOptimizer {
     int64_t step = 0;                   ///< from 0, for `loss_scales`
     double loss_scale = 1;              ///< that gradients were computed with
     LossScales* loss_scales = nullptr;  ///< of fp16: what verdicts go into; must outlive it
+    std::vector<DeviceUpdater*> device_updaters;  ///< must outlive it
+    std::vector<int> updating_devices;  ///< per block: of those; -1: the host; empty: all -1
   };
   explicit StepOptimizer(Setup setup) : setup_(std::move(setup)) {}
 
@@ -42,10 +45,17 @@ class StepOptimizer final : public BlockOptimizer {
   /// Data loss where a parameter or moment would not be finite.
   Status update(int block, int64_t first, int64_t count, const StepVerdict& verdict,
                 TaskPool& pool) override;
+  int updating_device(int block) const override {
+    if (setup_.updating_devices.empty()) return -1;
+    return setup_.updating_devices[static_cast<size_t>(block)];
+  }
   ByteCount sum_bytes(int block) const override;
   ByteCount update_bytes(int block) const override;
 
  private:
+  Result<int64_t> update_elements(int block, int64_t first, int64_t count,
+                                  const UpdateNumbers& numbers, TaskPool& pool);
+
   Setup setup_;
 };
 

@@ -24,6 +24,7 @@
 #include "scheduler/schedules/schedule.h"
 #include "scheduler/stage_executor.h"
 #include "train/batch_staging.h"
+#include "train/device_updates.h"
 #include "train/initial_values.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
@@ -89,7 +90,7 @@ struct Trainer::Impl {
   HostLimits limits;  ///< when the run began
   PlannedRun planned;
   ByteCount host_planned_bytes = 0;      ///< the most with any plan so far
-  std::vector<ByteCount> used_before;    ///< per device: what its backend takes or sets aside
+  std::vector<ByteCount> used_before;    ///< per device: what its backend and updates there take
   std::vector<ByteCount> planned_bytes;  ///< per device: the most with any plan so far
   std::optional<RunTuner> tuner;
   std::vector<std::string> notes;
@@ -101,6 +102,7 @@ struct Trainer::Impl {
   Trace trace;
   // The worker's jobs and the executor's streams use what is above, so they go first.
   HostWorker worker;
+  std::unique_ptr<DeviceUpdates> device_updates;  ///< null: the host updates all
   std::unique_ptr<StageExecutor> executor;
 
   int64_t iteration = 0;
@@ -148,6 +150,11 @@ Status Trainer::Impl::build() {
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
   STAGECOACH_RETURN_IF_ERROR(check_host(first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
+  if (options.device_share > 0) {
+    STAGECOACH_ASSIGN_OR_RETURN(
+        device_updates,
+        DeviceUpdates::create(devices, network, *state, rule, options.device_share, *pool));
+  }
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   std::string unpinned = describe_pinning(pinning(), limits);
   if (!unpinned.empty()) notes.push_back(std::move(unpinned));
@@ -174,16 +181,24 @@ Status Trainer::Impl::build() {
     trace.name_process(host, "host");
     trace.name_track(host, 0, "optimizer");
     worker.set_trace(&trace, host, 0);
+    if (device_updates) device_updates->set_trace(trace, host, 1);
   }
   return Status::ok();
 }
 
 Status Trainer::Impl::prepare_request() {
+  if (options.device_share > 0) request.device_update_bytes = DeviceUpdates::bytes(network);
   for (Device* device : devices) {
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     request.devices.push_back(device->info());
-    request.free_bytes.push_back(usage.total_bytes - usage.used_bytes);
-    used_before.push_back(usage.used_bytes);
+    ByteCount free = usage.total_bytes - usage.used_bytes;
+    if (free < request.device_update_bytes) {
+      return resource_exhausted(fmt::format(
+          "device {} has {} free; updates there take {}: set optimizer.device_share = 0",
+          device->id(), format_bytes(free), format_bytes(request.device_update_bytes)));
+    }
+    request.free_bytes.push_back(free - request.device_update_bytes);
+    used_before.push_back(usage.used_bytes + request.device_update_bytes);
   }
   request.shape = shape;
   request.micro_batches = static_cast<int>(options.micro_batches);
@@ -271,7 +286,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
                                                       static_cast<int>(options.micro_batches)));
   StageExecutorSetup setup;
   setup.network = &network;
-  planned_bytes.resize(devices.size(), 0);
+  planned_bytes.resize(devices.size(), request.device_update_bytes);
   for (size_t index = 0; index < planned.devices.size(); ++index) {
     int device = planned.devices[index];
     setup.devices.push_back(devices[device]);
@@ -284,6 +299,10 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   setup.host_state = state.get();
   setup.store = &*store;
   setup.host_worker = &worker;
+  if (device_updates) {
+    setup.update_queues = device_updates->queues();
+    setup.update_streams = device_updates->streams();
+  }
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
   setup.recomputes = planned.recomputes;
@@ -509,6 +528,10 @@ Status Trainer::step(double learning_rate) {
   setup.learning_rate = learning_rate;
   setup.clip_norm = impl.options.clip_norm;
   setup.step = impl.steps_asked;
+  if (impl.device_updates) {
+    setup.device_updaters = impl.device_updates->updaters();
+    setup.updating_devices = impl.device_updates->updating_devices();
+  }
   if (impl.scales_loss()) {
     setup.loss_scale = impl.scale_of_step[impl.steps_asked];
     setup.loss_scales = &impl.loss_scales;
@@ -544,6 +567,7 @@ void Trainer::Impl::note_step(int64_t start_ns) {
 Status Trainer::synchronize() {
   STAGECOACH_RETURN_IF_ERROR(impl_->drain());
   STAGECOACH_RETURN_IF_ERROR(impl_->worker.status());
+  if (impl_->device_updates) STAGECOACH_RETURN_IF_ERROR(impl_->device_updates->status());
   return wait_until_reached(impl_->worker.last_submitted());
 }
 
@@ -655,6 +679,7 @@ TrainerReport Trainer::report() const {
   report.pinning = impl.pinning();
   report.bytes_up = impl.bytes_up;
   report.bytes_down = impl.bytes_down;
+  if (impl.device_updates) report.device_share = impl.device_updates->share();
   report.shares = impl.planned.shares;
   report.device_planned_bytes = impl.planned_bytes;
   if (impl.planned.predicted) report.step_predicted_ns = impl.planned.predicted->step_ns;

@@ -72,6 +72,16 @@ Status check_optimizer(const TrainerOptions& options) {
     return invalid_argument(
         fmt::format("moments '{}' are unknown; use fp32, bf16 or 8bit", options.moments));
   }
+  if (!(options.device_share >= 0 && options.device_share <= 1)) {
+    return invalid_argument(
+        fmt::format("device_share is {}; it must be from 0 to 1", options.device_share));
+  }
+  if (options.device_share > 0 && (options.optimizer != "adamw" || options.moments != "fp32")) {
+    return invalid_argument(fmt::format(
+        "optimizer.device_share = {} with optimizer.kind = \"{}\" and optimizer.moments = \"{}\": "
+        "devices update adamw with fp32 moments only; set optimizer.device_share = 0",
+        options.device_share, options.optimizer, options.moments));
+  }
   if (options.momentum < 0 || options.momentum >= 1) {
     return invalid_argument(
         fmt::format("momentum is {}; it must be from 0 up to, not including, 1", options.momentum));

@@ -400,6 +400,7 @@ Json TrainingRun::summary() const {
   json["step_s"] = predicted ? Json(report.step_ns * 1e-9) : Json();
   json["moments"] = config().optimizer.moments;
   json["moments_change_numerics"] = config().optimizer.moments != "fp32";
+  json["device_share"] = report.device_share;
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
