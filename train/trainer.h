@@ -13,6 +13,7 @@
 #include "hal/device.h"
 #include "memory/host_limits.h"
 #include "memory/host_state.h"
+#include "scheduler/consistency.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -63,6 +64,8 @@ struct TrainerOptions {
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
   std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
+  std::vector<Ordering> left_out;
 };
 
 /// How the loss of one pass counts.
