@@ -94,8 +94,8 @@ void try_seeds(uint64_t first, uint64_t count, const std::string& schedule = "ro
     std::string update = kUpdates[random_word({seed, 0, 0, 0, 0}, 0) % std::size(kUpdates)];
     FaultPlan plan = random_fault(seed, certain_counts(schedule, update));
     FaultedRun outcome = run_until_fired(plan, sweep_run(schedule, update));
-    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + update + ": " + format_fault_plan(plan) + " -> " +
-                 outcome.status.to_string());
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + update + ": " + format_fault_plan(plan) +
+                 " -> " + outcome.status.to_string());
     EXPECT_TRUE(outcome.fired);
     expect_right_end(outcome, plan.faults.front(), update);
   }

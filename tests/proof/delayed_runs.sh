@@ -6,4 +6,5 @@ set -euo pipefail
 build=${1:-build/cpu}
 export STAGECOACH_DELAYED_RUNS=${2:-10000} STAGECOACH_DELAYED_SECONDS=${3:-3600}
 export STAGECOACH_DELAYED_SEED=${4:-1}
-exec "$build/tests/test_integration" --gtest_filter='SlowUpdateRace.ManyDelayedRuns' --gtest_color=no
+exec "$build/tests/test_integration" --gtest_color=no \
+  --gtest_filter='SlowUpdateRace.ManyDelayedRuns'
