@@ -1,5 +1,6 @@
 #include "scheduler/pump.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <pthread.h>
@@ -118,15 +119,27 @@ bool Pump::poll_once() {
 }
 
 Status Pump::stuck_status() {
-  // A stream that waits for another is a victim; the culprit is the one stuck in an operation.
+  // A stream that waits for another is a victim; the culprit is the one stuck in an operation. An
+  // operation that ended after the last mark of its stream looks stuck as well, if a wait follows
+  // it: of several, the one that most streams wait for is what holds the others up.
+  std::vector<Stream::Pending> oldest;
+  for (Stream* stream : streams_) oldest.push_back(stream->oldest_pending());
   Stream* culprit = nullptr;
   Stream::Pending at;
-  for (Stream* stream : streams_) {
-    Stream::Pending oldest = stream->oldest_pending();
-    if (oldest.sequence == 0) continue;
-    if (culprit != nullptr && (oldest.verb == "wait" || at.verb != "wait")) continue;
-    culprit = stream;
-    at = oldest;
+  int64_t most = 0;
+  for (size_t index = 0; index < streams_.size(); ++index) {
+    const Stream::Pending& candidate = oldest[index];
+    if (candidate.sequence == 0) continue;
+    uint64_t timeline = streams_[index]->id();
+    int64_t victims = std::count_if(oldest.begin(), oldest.end(), [&](const auto& other) {
+      return other.verb == "wait" && other.awaited.timeline == timeline &&
+             other.awaited.sequence >= candidate.sequence;
+    });
+    if (candidate.verb == "wait") victims = -1;
+    if (culprit != nullptr && victims <= most) continue;
+    culprit = streams_[index];
+    at = candidate;
+    most = victims;
   }
   std::string limit =
       fmt::format("no progress for {:.1f} s", static_cast<double>(timeout_ns_) * 1e-9);

@@ -310,6 +310,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   setup.first_step = steps_asked;
   setup.timeout_ns = options.timeout_ns;
   setup.bulk = options.bulk;
+  setup.left_out = options.left_out;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   for (size_t device = 0; device < planned.shares.size(); ++device) {
     if (planned.shares[device].used) continue;

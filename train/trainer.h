@@ -14,6 +14,7 @@
 #include "memory/host_limits.h"
 #include "memory/host_state.h"
 #include "scheduler/bulk_lane.h"
+#include "scheduler/consistency.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -68,6 +69,8 @@ struct TrainerOptions {
   std::function<Result<HostLimits>()> host_limits = read_host_limits;
   /// How parameters and gradients travel beside activations; changes no bit.
   BulkMethod bulk = BulkMethod::kAlternating;
+  /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
+  std::vector<Ordering> left_out;
 };
 
 /// How the loss of one pass counts.

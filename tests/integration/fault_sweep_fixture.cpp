@@ -19,7 +19,7 @@ Result<std::string> train_on(const std::vector<std::unique_ptr<Device>>& devices
                              CallCounts& counts) {
   std::vector<Device*> pointers;
   for (const auto& device : devices) pointers.push_back(device.get());
-  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(run.model, Gpt2Head::kLoss, run.dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, run.make_network(run.model, run.dtype));
   STAGECOACH_ASSIGN_OR_RETURN(auto trainer,
                               Trainer::create(std::move(network), pointers, run.options));
   trainer->initialize_parameters();
@@ -27,7 +27,7 @@ Result<std::string> train_on(const std::vector<std::unique_ptr<Device>>& devices
   for (int iteration = 0; iteration < run.iterations; ++iteration) {
     batches.next();
     STAGECOACH_RETURN_IF_FAILED(trainer->forward_backward(batches.inputs(), batches.labels()));
-    STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));
+    STAGECOACH_RETURN_IF_ERROR(trainer->step(run.learning_rate(iteration)));
   }
   STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
   counts = injector.counts();
@@ -36,11 +36,13 @@ Result<std::string> train_on(const std::vector<std::unique_ptr<Device>>& devices
 
 }  // namespace
 
-TinyRun sweep_run(const std::string& schedule) {
+TinyRun sweep_run(const std::string& schedule, const std::string& update) {
   TinyRun run;
   run.options.schedule = schedule;
+  run.options.update = update;
+  run.options.times_layers = false;
   run.devices = "cpu:2";
-  run.iterations = 2;
+  run.iterations = 3;
   run.model.n_layer = 2;
   return run;
 }
@@ -65,23 +67,25 @@ FaultedRun train_with_faults(const TinyRun& run, const FaultPlan& plan) {
   return outcome;
 }
 
-const FaultedRun& fault_free_run() {
-  static const FaultedRun run = train_with_faults(sweep_run(), FaultPlan{});
-  return run;
+const FaultedRun& fault_free_run(const std::string& update) {
+  static std::map<std::string, FaultedRun> known;
+  auto found = known.find(update);
+  if (found == known.end()) {
+    TinyRun run = sweep_run("roundpipe", update);
+    found = known.emplace(update, train_with_faults(run, FaultPlan{})).first;
+  }
+  return found->second;
 }
 
 namespace {
 
-CallCounts count_certain(const std::string& schedule) {
+CallCounts count_certain(const TinyRun& run) {
   std::vector<CallCounts> runs;
-  if (schedule == sweep_run().options.schedule) runs.push_back(fault_free_run().counts);
-  while (runs.size() < kCountingRuns) {
-    runs.push_back(train_with_faults(sweep_run(schedule), FaultPlan{}).counts);
-  }
+  while (runs.size() < kCountingRuns) runs.push_back(train_with_faults(run, FaultPlan{}).counts);
   CallCounts least = least_counts(runs);
   for (auto& [key, count] : least) {
     bool varies = false;
-    for (const CallCounts& run : runs) varies = varies || run.at(key) != count;
+    for (const CallCounts& counts : runs) varies = varies || counts.at(key) != count;
     if (varies) count = (count + 1) / 2;
   }
   return least;
@@ -89,10 +93,13 @@ CallCounts count_certain(const std::string& schedule) {
 
 }  // namespace
 
-const CallCounts& certain_counts(const std::string& schedule) {
-  static std::map<std::string, CallCounts> known;
-  auto found = known.find(schedule);
-  if (found == known.end()) found = known.emplace(schedule, count_certain(schedule)).first;
+const CallCounts& certain_counts(const std::string& schedule, const std::string& update) {
+  static std::map<std::pair<std::string, std::string>, CallCounts> known;
+  auto found = known.find({schedule, update});
+  if (found == known.end()) {
+    CallCounts counts = count_certain(sweep_run(schedule, update));
+    found = known.emplace(std::pair{schedule, update}, std::move(counts)).first;
+  }
   return found->second;
 }
 

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -21,17 +23,18 @@ constexpr uint64_t kSeedsOfPiece = 40;
 constexpr uint64_t kSweepSeeds = kSweepPieces * kSeedsOfPiece;
 static_assert(kSweepSeeds >= 500);
 
+constexpr const char* kUpdates[] = {"overlap", "async", "barrier"};
+
 /// The run that follows `plan`. How often some verbs are called depends on timing: when the call
 /// was not reached an earlier one is taken, down to the first, which every run makes.
-FaultedRun run_until_fired(FaultPlan& plan, const std::string& schedule) {
-  TinyRun run = sweep_run(schedule);
+FaultedRun run_until_fired(FaultPlan& plan, TinyRun run) {
   Fault& fault = plan.faults.front();
   if (fault.kind == FaultKind::kNeverCompletes) run.options.timeout_ns = kTimeoutNs;
   while (true) {
     FaultedRun outcome = train_with_faults(run, plan);
     if (outcome.fired || fault.nth == 1) return outcome;
     EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.to_string();
-    EXPECT_EQ(outcome.weights_sha256, fault_free_run().weights_sha256);
+    EXPECT_EQ(outcome.weights_sha256, fault_free_run(run.options.update).weights_sha256);
     fault.nth = (fault.nth + 1) / 2;
   }
 }
@@ -46,13 +49,13 @@ void expect_failure(const FaultedRun& outcome, const Fault& fault, StatusCode co
   EXPECT_LT(outcome.seconds, static_cast<double>(kTimeoutNs) * 1e-9 + kSlackSeconds);
 }
 
-void expect_same_result(const FaultedRun& outcome) {
+void expect_same_result(const FaultedRun& outcome, const std::string& update) {
   ASSERT_TRUE(outcome.status.is_ok()) << outcome.status.to_string();
-  EXPECT_EQ(outcome.weights_sha256, fault_free_run().weights_sha256);
+  EXPECT_EQ(outcome.weights_sha256, fault_free_run(update).weights_sha256);
 }
 
 /// What each kind of fault must lead to.
-void expect_right_end(const FaultedRun& outcome, const Fault& fault) {
+void expect_right_end(const FaultedRun& outcome, const Fault& fault, const std::string& update) {
   switch (fault.kind) {
     case FaultKind::kFail:
     case FaultKind::kFailLater:
@@ -68,16 +71,17 @@ void expect_right_end(const FaultedRun& outcome, const Fault& fault) {
       break;
     case FaultKind::kExhaust:
       // Host memory that cannot be pinned is pageable.
-      if (fault.verb == verbs::kAllocatePinned) return expect_same_result(outcome);
+      if (fault.verb == verbs::kAllocatePinned) return expect_same_result(outcome, update);
       expect_failure(outcome, fault, StatusCode::kResourceExhausted);
       break;
     case FaultKind::kDelay:
-      expect_same_result(outcome);
+      expect_same_result(outcome, update);
       break;
     case FaultKind::kCorrupt:
       // Not-a-number is refused as data loss; a target that became "ignored" changes the result.
       if (outcome.status.is_ok()) {
-        EXPECT_NE(outcome.weights_sha256, fault_free_run().weights_sha256) << "went unnoticed";
+        EXPECT_NE(outcome.weights_sha256, fault_free_run(update).weights_sha256)
+            << "went unnoticed";
       } else {
         EXPECT_EQ(outcome.status.code(), StatusCode::kDataLoss);
       }
@@ -87,12 +91,13 @@ void expect_right_end(const FaultedRun& outcome, const Fault& fault) {
 
 void try_seeds(uint64_t first, uint64_t count, const std::string& schedule = "roundpipe") {
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    FaultPlan plan = random_fault(seed, certain_counts(schedule));
-    FaultedRun outcome = run_until_fired(plan, schedule);
-    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + format_fault_plan(plan) + " -> " +
-                 outcome.status.to_string());
+    std::string update = kUpdates[random_word({seed, 0, 0, 0, 0}, 0) % std::size(kUpdates)];
+    FaultPlan plan = random_fault(seed, certain_counts(schedule, update));
+    FaultedRun outcome = run_until_fired(plan, sweep_run(schedule, update));
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + update + ": " + format_fault_plan(plan) +
+                 " -> " + outcome.status.to_string());
     EXPECT_TRUE(outcome.fired);
-    expect_right_end(outcome, plan.faults.front());
+    expect_right_end(outcome, plan.faults.front(), update);
   }
 }
 
@@ -121,6 +126,28 @@ TEST(FaultSweep, FirstSeeds) {
 TEST(FaultSweep, BoundSchedules) {
   try_seeds(kSweepSeeds + 40, 12, "1f1b");
   try_seeds(kSweepSeeds + 52, 12, "zb-v");
+}
+
+// An update that fails is a job of the host's queue that fails, be it while the next pass runs.
+TEST(FaultSweep, HostWorkThatFailsEndsTheRunWithItsCause) {
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    for (const char* update : kUpdates) {
+      for (int failing = 0; failing < 3; ++failing) {
+        TinyRun run = sweep_run(schedule, update);
+        run.learning_rate = [failing](int iteration) {
+          return iteration == failing ? std::numeric_limits<double>::infinity() : 3e-3;
+        };
+        FaultedRun outcome = train_with_faults(run, FaultPlan{});
+        SCOPED_TRACE(std::string(schedule) + ", " + update + ", step " + std::to_string(failing));
+        ASSERT_EQ(outcome.status.code(), StatusCode::kDataLoss) << outcome.status.to_string();
+        EXPECT_EQ(outcome.status.site().device, "host");
+        EXPECT_EQ(outcome.status.site().label, "update");
+        EXPECT_THAT(outcome.status.to_string(),
+                    HasSubstr("update " + std::to_string(failing + 1) + ":"));
+        EXPECT_LT(outcome.seconds, kSlackSeconds);
+      }
+    }
+  }
 }
 
 /// The sweep, in pieces that run side by side.

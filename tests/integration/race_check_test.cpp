@@ -1,46 +1,12 @@
 // Training under the happens-before checker: the program as it is has no race, and where a wait is
 // left out the checker says so whether or not the weights came out wrong.
 #include <gtest/gtest.h>
-#include <map>
 
-#include "backends/cpu/cpu_backend.h"
-#include "testing/decorated_backend.h"
-#include "testing/faulty_backend.h"
-#include "testing/happens_before.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
-#include "tests/integration/training_fixture.h"
+#include "tests/integration/race_check_fixture.h"
 
 namespace stagecoach::testing {
 namespace {
-
-/// What the checker saw of one run.
-struct CheckedRun {
-  Status status;
-  std::string weights_sha256;
-  int64_t races = 0;
-  int64_t accesses = 0;
-  std::string first;
-};
-
-CheckedRun finish(const Result<TinyResult>& result, const HappensBefore& checker) {
-  CheckedRun run;
-  run.status = result.status();
-  if (result.is_ok()) run.weights_sha256 = result->weights_sha256;
-  run.races = checker.race_count();
-  run.accesses = checker.access_count();
-  if (run.races > 0) run.first = format_race(checker.races()[0]);
-  return run;
-}
-
-/// Trains on CPU devices; `outer`, when given, sees every verb before the checker.
-CheckedRun train_checked(const TinyRun& run, std::shared_ptr<Interceptor> outer = nullptr) {
-  auto checker = std::make_shared<HappensBefore>();
-  std::unique_ptr<Backend> backend = make_race_checking_backend(make_cpu_backend(), checker);
-  if (outer) backend = std::make_unique<DecoratedBackend>(std::move(backend), std::move(outer));
-  BackendRegistry registry;
-  registry.add(std::move(backend));
-  return finish(train_tiny(run, registry), *checker);
-}
 
 TinyRun small_run(const std::string& schedule, const std::string& devices) {
   TinyRun run;
@@ -48,12 +14,6 @@ TinyRun small_run(const std::string& schedule, const std::string& devices) {
   run.options.schedule = schedule;
   run.iterations = 2;
   return run;
-}
-
-void expect_clean(const CheckedRun& run, const std::string& what) {
-  EXPECT_TRUE(run.status.is_ok()) << what << ": " << run.status.to_string();
-  EXPECT_EQ(run.races, 0) << what << ": " << run.first;
-  EXPECT_GT(run.accesses, 1000) << what;
 }
 
 TEST(RaceCheck, EveryScheduleIsFreeOfRaces) {
@@ -95,30 +55,11 @@ TEST(RaceCheck, CheckingChangesNoBit) {
 TEST(RaceCheck, GpuTemplateIsFreeOfRaces) {
   for (const char* schedule : {"roundpipe", "1f1b", "zb-v"}) {
     FakeGpuMachine machine;
-    auto checker = std::make_shared<HappensBefore>();
-    BackendRegistry registry;
-    registry.add(make_race_checking_backend(machine.make_backend(), checker));
-    Result<TinyResult> result = train_tiny(small_run(schedule, "fake_gpu:all"), registry);
-    expect_clean(finish(result, *checker), schedule);
+    expect_clean(
+        train_checked(small_run(schedule, "fake_gpu:all"), machine.make_backend(), nullptr),
+        schedule);
   }
 }
-
-/// Delays random verbs of streams, so that what is not ordered is more likely to go wrong.
-class Delays final : public Interceptor {
- public:
-  explicit Delays(uint64_t seed) : seed_(seed) {}
-  Verdict before(const VerbCall& call) override {
-    Verdict verdict;
-    uint32_t word = random_word({seed_, 0, 0, 0, 0}, count_.fetch_add(1));
-    if (word % 8 == 0) verdict.delay_ns = word / 8 % 200'000;
-    return verdict;
-  }
-  void after(const VerbCall& call, const Status& outcome) override {}
-
- private:
-  uint64_t seed_;
-  std::atomic<uint64_t> count_ = 0;
-};
 
 TEST(RaceCheck, DelayedRunsAreFreeOfRacesAndGiveTheSameBits) {
   for (const char* schedule : {"roundpipe", "1f1b"}) {

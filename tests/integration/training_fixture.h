@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
@@ -23,8 +24,13 @@ inline Gpt2Config tiny_gpt2() {
   return config;
 }
 
+inline Result<Network> make_gpt2_with_loss(const Gpt2Config& config, DType dtype) {
+  return make_gpt2(config, Gpt2Head::kLoss, dtype);
+}
+
 /// One training run on synthetic tokens, for comparing runs.
 struct TinyRun {
+  std::function<Result<Network>(const Gpt2Config&, DType)> make_network = make_gpt2_with_loss;
   std::string devices = "cpu:1";
   Gpt2Config model = tiny_gpt2();
   DType dtype = DType::kF32;
@@ -32,6 +38,8 @@ struct TinyRun {
   int iterations = 3;
   int64_t passes_per_step = 1;
   uint64_t data_seed = 7;
+  /// Of the step of an iteration, from 0.
+  std::function<double(int)> learning_rate = [](int) { return 3e-3; };
 
   TinyRun() {
     options.batch = 8;
@@ -90,7 +98,7 @@ inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& 
   STAGECOACH_ASSIGN_OR_RETURN(auto devices, registry.open_devices(run.devices));
   std::vector<Device*> pointers;
   for (const auto& device : devices) pointers.push_back(device.get());
-  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(run.model, Gpt2Head::kLoss, run.dtype));
+  STAGECOACH_ASSIGN_OR_RETURN(Network network, run.make_network(run.model, run.dtype));
   STAGECOACH_ASSIGN_OR_RETURN(auto trainer,
                               Trainer::create(std::move(network), pointers, run.options));
   trainer->initialize_parameters();
@@ -103,7 +111,7 @@ inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& 
                                   trainer->forward_backward(batches.inputs(), batches.labels()));
       result.losses.push_back(loss.loss);
     }
-    STAGECOACH_RETURN_IF_ERROR(trainer->step(3e-3));
+    STAGECOACH_RETURN_IF_ERROR(trainer->step(run.learning_rate(iteration)));
   }
   STAGECOACH_RETURN_IF_ERROR(trainer->synchronize());
   for (const StepUpdate& update : trainer->take_updates()) {
