@@ -27,8 +27,8 @@ struct TrainerReport {
   ByteCount host_planned_bytes = 0;  ///< the most with any plan so far: state, batches, boundaries
                                      ///< and memory of mock devices
   Pinning pinning;                   ///< of all of it but mocks
-  int64_t bytes_up = 0, bytes_down = 0;  ///< of passes
-  double device_share = 0;               ///< of trained elements: updated on devices
+  int64_t bytes_up = 0, bytes_down = 0;         ///< of passes
+  double device_share = 0;                      ///< of trained elements: updated on devices
   std::vector<DeviceShare> shares;              ///< per device, of the streamed plan in use
   std::vector<ByteCount> device_planned_bytes;  ///< per device: the most with any plan so far
   /// A step as planned from measured times and as it was, in the median since that plan; 0 while
