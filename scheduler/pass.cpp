@@ -3,19 +3,20 @@
 namespace stagecoach {
 
 PassCells::PassCells(Executor& executor, const Network& network, const Plan& plan)
-    : micro_batches_(plan.micro_batches), rounds_(plan.rounds) {
-  size_t pieces = (network.layers.size() + 1) * static_cast<size_t>(micro_batches_);
+    : micro_batches_(static_cast<size_t>(plan.micro_batches)),
+      rounds_(static_cast<size_t>(plan.rounds)) {
+  size_t pieces = (network.layers.size() + 1) * micro_batches_;
   for (std::vector<Cell>* cells : {&activations_, &gradients_, &freed_}) {
     cells->assign(pieces, Cell(executor));
   }
-  outputs_.assign(static_cast<size_t>(micro_batches_), Cell(executor));
-  for (int m = 0; m < micro_batches_; ++m) activation(0, m).submitted.set();
+  outputs_.assign(micro_batches_, Cell(executor));
+  for (int m = 0; m < plan.micro_batches; ++m) activation(0, m).submitted.set();
   for (const ParameterBlock& block : network.blocks) {
     first_site_.push_back(landed_.size());
-    landed_.resize(landed_.size() + static_cast<size_t>(block.site_count * rounds_),
+    landed_.resize(landed_.size() + static_cast<size_t>(block.site_count) * rounds_,
                    Cell(executor));
   }
-  added_.assign(network.blocks.size() * static_cast<size_t>(rounds_), Latch(executor));
+  added_.assign(network.blocks.size() * rounds_, Latch(executor));
   submitted_.assign(static_cast<size_t>(plan.device_count()), Latch(executor));
 }
 

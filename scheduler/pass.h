@@ -40,14 +40,14 @@ class PassCells {
   Cell& output(int m) { return outputs_[static_cast<size_t>(m)]; }
   /// The gradient of (block, site) of `round` has landed.
   Cell& landing_of(int block, int site, int round) {
-    return landed_[first_site_[static_cast<size_t>(block)] +
-                   static_cast<size_t>(site * rounds_ + round)];
+    return landed_[first_site_[static_cast<size_t>(block)] + static_cast<size_t>(site) * rounds_ +
+                   static_cast<size_t>(round)];
   }
   /// The gradients of (block, round) have been added, so their slots are free, if there is a sum.
   Latch& added_of(int block, int round) {
-    return added_[static_cast<size_t>(block * rounds_ + round)];
+    return added_[static_cast<size_t>(block) * rounds_ + static_cast<size_t>(round)];
   }
-  Latch& all_added_of(int block) { return added_of(block, rounds_ - 1); }
+  Latch& all_added_of(int block) { return added_of(block, static_cast<int>(rounds_) - 1); }
   /// Everything of `device` has been submitted.
   Latch& device_submitted(int device) { return submitted_[static_cast<size_t>(device)]; }
 
@@ -55,11 +55,11 @@ class PassCells {
 
  private:
   size_t index(int boundary, int m) const {
-    return static_cast<size_t>(boundary * micro_batches_ + m);
+    return static_cast<size_t>(boundary) * micro_batches_ + static_cast<size_t>(m);
   }
 
-  int micro_batches_;
-  int rounds_;
+  size_t micro_batches_;
+  size_t rounds_;
   std::vector<Cell> activations_, gradients_, freed_, outputs_, landed_;
   std::vector<Latch> added_, submitted_;
   std::vector<size_t> first_site_;
