@@ -60,6 +60,7 @@ run memory-3G 'cuda:0[memory=3G]' schedule.update=overlap
 timeout 150 "$build/bench/bench_transfer" --device cuda:0 --json "$out/transfer.json" \
   >"$out/transfer.log" 2>&1 || { say "FAILED bench_transfer"; failed=1; }
 cat "$out/transfer.log"
-timeout 90 "$build/bench/optimizer" >"$out/optimizer.log" 2>&1 || { say "FAILED bench/optimizer"; failed=1; }
+timeout 240 "$build/bench/optimizer" >"$out/optimizer.log" 2>&1 ||
+  { say "FAILED bench/optimizer"; failed=1; }
 tail -60 "$out/optimizer.log"
 exit $failed
