@@ -22,6 +22,7 @@ struct HostUpdates::Step {
   std::shared_ptr<BlockOptimizer> optimizer;
   std::function<Task<Status>(int block)> contributed;
   std::function<void()> on_verdict;
+  std::function<void(const Status&)> on_failure;
   std::vector<double> sums;  ///< per block
   int sums_missing = 0;
   Latch judged;
@@ -80,10 +81,11 @@ Task<Result<StepOutcome>> HostUpdates::run(int64_t number,
                                      static_cast<size_t>(block_count));
   step->contributed = std::move(contributed);
   step->on_verdict = std::move(judged);
+  step->on_failure = std::move(on_failure);
   TaskGroup group(*setup_.executor);
   group.set_on_failure([&](const Status& status) {
     step->judged.set(status);
-    on_failure(status);
+    step->on_failure(status);
   });
   for (int block = 0; block < block_count; ++block) {
     if (setup_.state->is_frozen(block)) continue;
@@ -172,6 +174,8 @@ Task<Status> HostUpdates::update_pieces(StepPointer step, int block) {
   int64_t count = setup_.state->element_count(block);
   auto bytes = static_cast<double>(step->optimizer->update_bytes(block));
   TaskGroup pieces(*setup_.executor);
+  // A piece that fails keeps its turn: whoever waits for one is woken by the failure.
+  pieces.set_on_failure(step->on_failure);
   Status status;
   int64_t here = 0;
   bool is_host = updater.is_host;

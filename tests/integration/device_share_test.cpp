@@ -71,7 +71,7 @@ TEST(DeviceShare, ChangesNoBit) {
   }
 }
 
-TEST(DeviceShare, ChangesNoBitUngatedInRoundsWithSkipsOrWhereStagesAreBound) {
+TEST(SlowShareSweep, ChangesNoBitUngatedInRoundsWithSkipsOrWhereStagesAreBound) {
   for (const char* update : {"overlap", "async"}) {
     TinyRun run = share_run(update, 0, "cpu:2");
     run.options.clip_norm = 0;
@@ -136,7 +136,7 @@ TEST(DeviceShare, WhatDevicesCannotUpdateIsRefusedByName) {
 // Half of the elements on devices leaves the host half of the updates and all of the norms: of 28
 // bytes a parameter, 26 of them the update's, 15 are left. Here the host takes about 100 ms of
 // sleep for them, devices next to nothing.
-TEST(DeviceShare, ShortensStepsThatHostUpdatesBound) {
+TEST(SlowDeviceShare, ShortensStepsThatHostUpdatesBound) {
   for (const char* update : {"barrier", "overlap", "async"}) {
     double step_ns[2] = {};
     for (int half : {0, 1}) {
@@ -321,7 +321,7 @@ Faulted train_with(const TinyRun& run, const FaultPlan& plan) {
 }
 
 // Whatever breaks, in passes or updates: the run fails in time, or its result is what it would be.
-TEST(DeviceShare, RandomFaultsEndTheRunOrChangeNothing) {
+TEST(SlowShareSweep, RandomFaultsEndTheRunOrChangeNothing) {
   for (const char* update : {"overlap", "async"}) {
     TinyRun run = share_run(update, 0.5, "cpu:2");
     run.iterations = 2;
