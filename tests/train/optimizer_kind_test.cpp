@@ -163,7 +163,8 @@ TEST_F(OptimizerKind, KeepsTheMomentsItNeeds) {
     return make(options_of(kind, momentum))->report().state_bytes;
   };
   double parameters = 0;
-  for (const ParameterBlock& block : make(options_of("sgd", 0))->network().blocks) {
+  std::unique_ptr<Trainer> plain = make(options_of("sgd", 0));
+  for (const ParameterBlock& block : plain->network().blocks) {
     parameters += static_cast<double>(block.element_count);
   }
   auto each = [&](ByteCount more, ByteCount less) {
