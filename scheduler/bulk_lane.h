@@ -37,11 +37,12 @@ struct BulkOptions {
 };
 
 /// Bulk copies of one direction of a device (parameters up, gradients down), so that an urgent copy
-/// on another stream waits for one or two chunks at most. Everything runs in the order of
-/// submission, as on one stream. Alternating chunks are all issued at once, with a pooled event
-/// each; where only so many may be issued, a thread of the lane issues them, and the lane's
-/// timepoints are of that thread.
-/// Thread rule: one thread at a time; `abandon` and the streams any thread.
+/// on another stream waits for one or two chunks. Everything runs in the order of submission, as on
+/// one stream. Alternating chunks are all issued at once, with a pooled event each, unless `ahead`
+/// limits them; an H200 then lets one urgent copy in twenty wait for all of them, and needs a limit
+/// of 16 (docs/performance.md, Urgent copies under bulk). Where only so many may be issued, a
+/// thread of the lane issues them, and the lane's timepoints are of that thread. Thread rule: one
+/// thread at a time; `abandon` and the streams any thread.
 class BulkLane {
  public:
   /// `name` is that of the lane; streams are called after it. Errors: the device's; unimplemented

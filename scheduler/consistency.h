@@ -36,8 +36,6 @@ class Consistency {
   /// P2: the version that passes of `step` compute with.
   int64_t version_read_by(int64_t step) const;
 
-  /// How many updates `block` has had, skipped ones included.
-  int64_t version(int block) const { return blocks_[block].version; }
   /// P2, P4, P5: resumes when `block` has had `version` updates.
   Task<Status> reached(int block, int64_t version);
   bool has_reached(int block, int64_t version) const {
