@@ -18,7 +18,7 @@ constexpr double kForwardShare = 1.0 / 4;
 
 TinyRun paced_run(const std::string& update, double clip_norm, int64_t rounds) {
   TinyRun run;
-  run.devices = "cpu:1[memory=400K,flops=400M]";
+  run.devices = "cpu:1[memory=400K,flops=200M]";
   run.model.n_layer = 28;
   run.iterations = 8;
   run.options.batch = 8;
@@ -49,7 +49,7 @@ struct Pace {
     TinyRun run = paced_run("barrier", clip_norm, rounds);
     Pace pace;
     pace.iteration_ns = step_ns(run);
-    constexpr double kTrial = 80e6;
+    constexpr double kTrial = 40e6;
     run.options.host_bytes_per_s = kTrial;
     double updates_ns = step_ns(run) - pace.iteration_ns;
     pace.host_bytes_per_s = kTrial * updates_ns / (kUpdateShare * pace.iteration_ns);
