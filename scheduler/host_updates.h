@@ -39,7 +39,7 @@ class HostUpdates {
   static constexpr int64_t kPieceNs = 2'000'000;
   /// Elements of the first piece, from which the host's rate is measured, and the least of any.
   static constexpr int64_t kFirstPieceElements = 1024 * 1024;
-  static constexpr int64_t kLeastPieceElements = 4 * 1024;
+  static constexpr int64_t kLeastPieceElements = 1024;
   /// Pieces on the host's queue at a time: the next must be there when one ends.
   static constexpr int kPiecesAhead = 2;
   /// Elements of a piece that a device updates: long beside filling its pipeline.
