@@ -80,7 +80,7 @@ std::shared_ptr<Interceptor> delay_for(const Cell& cell, uint64_t seed, TinyRun&
     // Those take slower work, so that a busy machine does not close the gap.
     if (cell.update == "async") {
       bool is_slot = cell.ordering == Ordering::kSlotBeforeLanding;
-      run.options.host_bytes_per_s /= is_slot ? 4 : 2.5;
+      run.options.host_bytes_per_s /= is_slot ? (cell.readers == Readers::kPlain ? 4 : 10) : 4;
     }
   }
   return nullptr;
