@@ -23,6 +23,7 @@ LayerPhase phase_of(BackwardPart part) {
 
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes,
                                                        BulkMethod bulk) {
+  const DeviceInfo& info = device.info();
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (LaneKind kind : {LaneKind::kCompute, LaneKind::kActivationUp, LaneKind::kActivationDown}) {
     STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[static_cast<int>(kind)],
@@ -31,11 +32,11 @@ Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount
   auto create_bulk = [&](LaneKind kind, double link_bytes_per_s, LaneKind urgent) {
     BulkOptions options;
     options.method = bulk;
+    if (bulk == BulkMethod::kAlternating) options.ahead = info.bulk_chunks_ahead;
     options.chunk_bytes = bulk_chunk_bytes(link_bytes_per_s);
     if (bulk == BulkMethod::kSharedStream) options.urgent = &lane->stream(urgent);
     return BulkLane::create(device, lane_name(kind), options);
   };
-  const DeviceInfo& info = device.info();
   STAGECOACH_ASSIGN_OR_RETURN(
       lane->parameters_up_,
       create_bulk(LaneKind::kParameterUp, info.up_bytes_per_s, LaneKind::kActivationUp));
@@ -103,7 +104,7 @@ Status DeviceLane::take_over_arena() {
     Stream& compute = stream(LaneKind::kCompute);
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Timepoint> ends, submit_end());
     for (Timepoint of_lane : ends) {
-      STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, of_lane));
+      STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, of_lane));
     }
     STAGECOACH_ASSIGN_OR_RETURN(end, compute.mark());
   }
@@ -325,7 +326,7 @@ Status DeviceLane::wait_for_layer(int slot, int action, int layer_offset) {
   Stream& compute = stream(LaneKind::kCompute);
   Timepoint landed = parameters_ready_[slots_[slot].buffer][layer_offset];
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
-  STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, landed));
+  STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, landed));
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
   record().stalls.push_back({action, start, end});
   return Status::ok();
@@ -364,7 +365,7 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
   if (role.closes) {
     gradient_landings_.assign(layout.gradients.size(), Landing{});
     if (memory().need.rounds_gradients) {
-      STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(*run.stream, rounded_free_[role.rounded]));
+      STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(*run.stream, rounded_free_[role.rounded]));
     }
   }
   for (int offset = stage.layer_count() - 1; offset >= 0; --offset) {
@@ -442,10 +443,9 @@ Status DeviceLane::compute(int slot, int action) {
     const std::vector<Timepoint>& ready = parameters_ready_[where.buffer];
     bool goes_forward = layout.forward != ForwardPass::kNone;
     STAGECOACH_RETURN_IF_ERROR(
-        parameters_up_->hold(compute, goes_forward ? ready.front() : ready.back()));
+        BulkLane::hold(compute, goes_forward ? ready.front() : ready.back()));
   }
-  if (role.opens)
-    STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(compute, sums_free_[role.guard]));
+  if (role.opens) STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, sums_free_[role.guard]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
   if (role.opens) STAGECOACH_RETURN_IF_ERROR(open_gradients(layout, role));
   LayerRun run;
