@@ -133,8 +133,10 @@ class SlowTransferProbe : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr int64_t kChunkNs = 5'000'000;
 
-  Result<TransferProbeResult> run(BulkMethod method, int urgent_copies, int ahead = 0) {
+  Result<TransferProbeResult> run(BulkMethod method, int urgent_copies, int ahead = 0,
+                                  bool splits = false) {
     TransferProbe probe;
+    probe.splits = splits;
     probe.up = GetParam();
     probe.method = method;
     probe.chunk_bytes = kMiB;
@@ -163,10 +165,20 @@ TEST_P(SlowTransferProbe, UrgentCopiesWaitForTwoChunksAtMostAndBulkKeepsItsRate)
     ASSERT_TRUE(result.is_ok()) << result.status().to_string();
     EXPECT_LE(result->urgent_at_ns(0.9), kTolerance * 3 * kChunkNs) << ahead;
     // It takes its own time at least: nothing is measured that did not happen.
-    EXPECT_GE(result->urgent_ns.front(), 0.9 * kChunkNs);
+    EXPECT_GE(result->urgent_at_ns(0), 0.9 * kChunkNs);
     EXPECT_GE(result->bytes_per_s, 0.96 * alone) << ahead;
     EXPECT_LE(result->bytes_per_s, 1.02 * alone) << ahead;
   }
+}
+
+TEST_P(SlowTransferProbe, SplitCopiesTellWaitingFromCopying) {
+  constexpr int kCopies = 8;
+  Result<TransferProbeResult> result = run(BulkMethod::kWhole, kCopies, 0, true);
+  ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+  // Behind whole copies the engine comes late, and the copy itself is as fast as ever.
+  EXPECT_GE(result->part_at_ns(0.5, &UrgentTime::queue_ns), 15 * kChunkNs);
+  EXPECT_GE(result->part_at_ns(0, &UrgentTime::copy_ns), 0.9 * kChunkNs);
+  EXPECT_LE(result->part_at_ns(0.5, &UrgentTime::copy_ns), 3 * kChunkNs);
 }
 
 TEST_P(SlowTransferProbe, FallbacksLetUrgentCopiesThroughToo) {
