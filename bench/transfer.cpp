@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "hal/hal.h"
+#include "memory/pageable_memory.h"
 #include "scheduler/transfer_probe.h"
 
 namespace stagecoach {
@@ -41,6 +42,7 @@ struct Row {
   int ahead = 0;
   bool has_urgent = true;
   bool splits = false;
+  int ring_chunks = 0;
   double seconds = 0;  ///< 0: as the options say
 };
 
@@ -80,9 +82,10 @@ class Bench {
   Status run_group(Direction direction, bool updates);
   Status run_methods();
   Status run_causes();
+  Status run_pageable();
   Status run_cause(Direction direction, const char* load_name, const HostLoad& load);
   Result<std::vector<Figures>> run_row(Direction direction, const Row& row);
-  Result<Figures> probe(bool up, const Row& row);
+  Result<Figures> probe(bool up, const Row& row, const ProbeMemory& memory);
   ProbeMemory memory_of(bool up) const;
   Status clear_targets();
   Status verify(bool up);
@@ -212,13 +215,14 @@ std::vector<Row> Bench::rows() const {
   return rows;
 }
 
-Result<Figures> Bench::probe(bool up, const Row& row) {
+Result<Figures> Bench::probe(bool up, const Row& row, const ProbeMemory& memory) {
   TransferProbe probe;
   probe.up = up;
   probe.method = row.method;
   probe.chunk_bytes = row.chunk_bytes;
   probe.ahead = row.ahead;
   probe.splits = row.splits;
+  probe.ring_chunks = row.ring_chunks;
   double row_s = row.seconds > 0 ? row.seconds : row_ms_ / 1e3;
   probe.bulk_bytes = static_cast<ByteCount>(link_bytes_per_s_ * row_s);
   double interval_s =
@@ -227,7 +231,7 @@ Result<Figures> Bench::probe(bool up, const Row& row) {
   if (row.has_urgent) probe.urgent_copies = static_cast<int>(0.9 * row_s / interval_s);
   probe.seed = seed_ + (up ? 0 : 1'000'000);
   STAGECOACH_ASSIGN_OR_RETURN(TransferProbeResult result,
-                              run_transfer_probe(*devices_.front(), memory_of(up), probe));
+                              run_transfer_probe(*devices_.front(), memory, probe));
   auto at_ms = [&result](double share) {
     return static_cast<double>(result.urgent_at_ns(share)) / kNsPerMs;
   };
@@ -245,8 +249,9 @@ Result<std::vector<Figures>> Bench::run_row(Direction direction, const Row& row)
   bool goes_up = direction != Direction::kDown, goes_down = direction != Direction::kUp;
   std::optional<Result<Figures>> other;
   std::thread beside;
-  if (goes_up && goes_down) beside = std::thread([&] { other = probe(false, row); });
-  Result<Figures> first = probe(goes_up, row);
+  if (goes_up && goes_down)
+    beside = std::thread([&] { other = probe(false, row, memory_of(false)); });
+  Result<Figures> first = probe(goes_up, row, memory_of(goes_up));
   if (beside.joinable()) beside.join();
   STAGECOACH_RETURN_IF_ERROR(first.status());
   std::vector<Figures> figures = {*first};
@@ -368,6 +373,38 @@ Status Bench::run_causes() {
       STAGECOACH_RETURN_IF_ERROR(run_cause(direction, one.name, load));
     }
   }
+  return run_pageable();
+}
+
+/// What a lane's ring gains where host memory is pageable.
+Status Bench::run_pageable() {
+  constexpr int kAhead = 16, kRingChunks = 4;
+  ByteCount size = std::min<ByteCount>(bulk_bytes_, 256 * kMiB);
+  STAGECOACH_ASSIGN_OR_RETURN(PageableMemory memory, PageableMemory::create(size));
+  std::memset(memory.data(), 1, static_cast<size_t>(size));
+  STAGECOACH_ASSIGN_OR_RETURN(BufferHandle pageable,
+                              devices_.front()->wrap_pageable(memory.data(), size, "pageable"));
+  ByteCount chunk = bulk_chunk_bytes(link_bytes_per_s_);
+  for (bool up : {true, false}) {
+    for (int ring_chunks : {0, kRingChunks}) {
+      ProbeMemory views = memory_of(up);
+      views.bulk_on_host = pageable->view();
+      views.bulk_on_device = views.bulk_on_device.slice(0, size);
+      Row row{BulkMethod::kAlternating, chunk, kAhead, true, false, ring_chunks, 0.3};
+      STAGECOACH_ASSIGN_OR_RETURN(Figures figures, probe(up, row, views));
+      Json json = Json::object();
+      json["direction"] = up ? "up" : "down";
+      json["host"] = ring_chunks > 0 ? "pageable, by a ring" : "pageable";
+      json["gb_per_s"] = figures.bytes_per_s / 1e9;
+      json["urgent_p50_ms"] = figures.p50_ms;
+      json["urgent_p99_ms"] = figures.p99_ms;
+      json["urgent_copies"] = figures.copies;
+      fmt::print("{:4} {:26} {:8.2f} {:6} {:8.3f} {:8.3f} {:6}\n", up ? "up" : "down",
+                 ring_chunks > 0 ? "pageable, by a ring" : "pageable", figures.bytes_per_s / 1e9,
+                 "", figures.p50_ms, figures.p99_ms, figures.copies);
+      table_.push_back(std::move(json));
+    }
+  }
   return Status::ok();
 }
 
@@ -376,11 +413,11 @@ Status Bench::run_cause(Direction direction, const char* load_name, const HostLo
   constexpr int kAhead = 16;
   constexpr size_t kSlowest = 8;
   ByteCount chunk = bulk_chunk_bytes(link_bytes_per_s_);
-  Row alone{BulkMethod::kWhole, chunk, 0, false, false, kAloneS};
+  Row alone{BulkMethod::kWhole, chunk, 0, false, false, 0, kAloneS};
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<Figures> bulk, run_row(direction, alone));
   for (bool splits : {false, true}) {
     int64_t before = load.bytes(), start_ns = RealClock::instance().now_ns();
-    Row row{BulkMethod::kAlternating, chunk, kAhead, true, splits, kRowS};
+    Row row{BulkMethod::kAlternating, chunk, kAhead, true, splits, 0, kRowS};
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Figures> figures, run_row(direction, row));
     auto took_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
     const Figures& one = figures.front();

@@ -16,7 +16,7 @@ namespace {
 /// for it, and blocking waits lose a fifth of a fast link; with many there is plenty of time.
 constexpr int64_t kLookIntervalNs = 20'000;
 constexpr int64_t kRareLookIntervalNs = 100'000;
-constexpr int kManyChunks = 8;
+constexpr int kManyChunks = 4;
 
 int most_issued(const BulkOptions& options) {
   if (options.ring_chunks > 0 && options.method == BulkMethod::kAlternating) {
@@ -137,12 +137,15 @@ Result<Timepoint> BulkLane::mark() {
   return Timepoint{id(), ++last_mark_};
 }
 
-Status BulkLane::submit(Order order) {
+Status BulkLane::submit(const Order& order) {
   Lock lock(mutex_);
-  if (most_issued_ == 0) return issue(order, lock).status();
+  if (most_issued_ == 0) {
+    Order at_once = order;
+    return issue(at_once, lock).status();
+  }
   if (!failure_.is_ok()) return failure_;
   bool thread_sleeps = !has_work();
-  orders_.push_back(std::move(order));
+  orders_.push_back(order);
   // Copies by way of a ring take the time of a host copy, which is the thread's.
   if (!ring_) issue_orders(lock);
   if (thread_sleeps && has_work()) wake_.notify_one();

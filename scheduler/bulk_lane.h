@@ -72,6 +72,8 @@ class BulkLane final : public Timeline {
   Status wait_until_reached(uint64_t sequence) override;
   Status status() const override;
 
+  /// Pinned memory of the lane's ring.
+  ByteCount ring_bytes() const { return ring_ ? ring_->bytes() : 0; }
   /// The lane's own streams.
   std::vector<Stream*> streams() const;
   void abandon(const Status& status);
@@ -102,7 +104,7 @@ class BulkLane final : public Timeline {
   Stream& stream() const;
   Status switch_streams();
   /// Keeps an order and does what can be done at once.
-  Status submit(Order order);
+  Status submit(const Order& order);
   // All of these with the lock held, which only host copies of a ring let go of meanwhile.
   void issue_orders(Lock& lock);
   /// Whether all of the order has been issued.

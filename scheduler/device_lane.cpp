@@ -22,27 +22,18 @@ LayerPhase phase_of(BackwardPart part) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes,
-                                                       BulkMethod bulk) {
-  const DeviceInfo& info = device.info();
+                                                       const BulkSetup& bulk) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (LaneKind kind : {LaneKind::kCompute, LaneKind::kActivationUp, LaneKind::kActivationDown}) {
     STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[static_cast<int>(kind)],
                                 device.create_stream({lane_name(kind)}));
   }
-  auto create_bulk = [&](LaneKind kind, double link_bytes_per_s, LaneKind urgent) {
-    BulkOptions options;
-    options.method = bulk;
-    if (bulk == BulkMethod::kAlternating) options.ahead = info.bulk_chunks_ahead;
-    options.chunk_bytes = bulk_chunk_bytes(link_bytes_per_s);
-    if (bulk == BulkMethod::kSharedStream) options.urgent = &lane->stream(urgent);
-    return BulkLane::create(device, lane_name(kind), options);
-  };
-  STAGECOACH_ASSIGN_OR_RETURN(
-      lane->parameters_up_,
-      create_bulk(LaneKind::kParameterUp, info.up_bytes_per_s, LaneKind::kActivationUp));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      lane->gradients_down_,
-      create_bulk(LaneKind::kGradientDown, info.down_bytes_per_s, LaneKind::kActivationDown));
+  STAGECOACH_ASSIGN_OR_RETURN(lane->parameters_up_,
+                              create_bulk_lane(device, LaneKind::kParameterUp, bulk,
+                                               lane->stream(LaneKind::kActivationUp)));
+  STAGECOACH_ASSIGN_OR_RETURN(lane->gradients_down_,
+                              create_bulk_lane(device, LaneKind::kGradientDown, bulk,
+                                               lane->stream(LaneKind::kActivationDown)));
   STAGECOACH_ASSIGN_OR_RETURN(lane->arena_,
                               Arena::create_on_device(device, arena_bytes, "stage memory"));
   return lane;
@@ -57,6 +48,10 @@ std::vector<Stream*> DeviceLane::streams() const {
     for (Stream* stream : bulk->streams()) all.push_back(stream);
   }
   return all;
+}
+
+ByteCount DeviceLane::ring_bytes() const {
+  return parameters_up_->ring_bytes() + gradients_down_->ring_bytes();
 }
 
 void DeviceLane::abandon(const Status& status) {

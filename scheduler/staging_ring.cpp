@@ -23,7 +23,7 @@ StagingRing::StagingRing(int places, ByteCount place_bytes)
 Result<std::unique_ptr<StagingRing>> StagingRing::create(Device& device, int places,
                                                          ByteCount place_bytes) {
   std::unique_ptr<StagingRing> ring(new StagingRing(places, place_bytes));
-  ByteCount bytes = places * place_bytes;
+  ByteCount bytes = ring->bytes();
   STAGECOACH_ASSIGN_OR_RETURN(
       ring->memory_,
       require_buffer(device.allocate_pinned(bytes, "staging ring"), device, bytes, "staging ring"));

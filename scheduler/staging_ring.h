@@ -19,9 +19,9 @@ class StagingRing {
   static Result<std::unique_ptr<StagingRing>> create(Device& device, int places,
                                                      ByteCount place_bytes);
 
-  int place_count() const { return place_count_; }
-  /// The next place, for a chunk of `size` bytes: free when at most `place_count() - 1` of the
-  /// chunks before are under way.
+  ByteCount bytes() const { return place_count_ * place_bytes_; }
+  /// The next place, for a chunk of `size` bytes: free when fewer chunks are under way
+  /// than there are places.
   BufferView next(ByteCount size);
   /// Copies between a place and pageable memory, on a few threads.
   void copy(const BufferView& target, const BufferView& source);

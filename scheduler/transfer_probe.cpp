@@ -125,7 +125,7 @@ int64_t TransferProbeResult::part_at_ns(double share, int64_t UrgentTime::*part)
 Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory& memory,
                                                const TransferProbe& probe) {
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Stream> urgent, device.create_stream({"urgent"}));
-  BulkOptions options{probe.method, probe.chunk_bytes, probe.ahead, nullptr, 0};
+  BulkOptions options{probe.method, probe.chunk_bytes, probe.ahead, nullptr, probe.ring_chunks};
   if (probe.method == BulkMethod::kSharedStream) options.urgent = urgent.get();
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<BulkLane> bulk,
                               BulkLane::create(device, "bulk", options));

@@ -19,6 +19,7 @@ struct TransferProbe {
   int urgent_copies = 0;           ///< 0: bulk alone
   int64_t urgent_interval_ns = 0;  ///< between their intended times, which are jittered
   uint64_t seed = 1;               ///< of the jitter
+  int ring_chunks = 0;             ///< see BulkOptions; for bulk memory that is pageable
   /// Tells waiting for the copy engine from the copy: the first 4 KiB of an urgent copy go as one
   /// of their own, whose end is taken for the beginning of the rest, since an event before a copy
   /// does not wait for the engine. Another chunk may get between the two.
@@ -35,7 +36,8 @@ struct UrgentTime {
   int64_t total_ns() const { return late_ns + issue_ns + queue_ns + copy_ns; }
 };
 
-/// Memory that a probe moves: equally long views of the device and of pinned host memory.
+/// Memory that a probe moves: equally long views of the device and of host memory, pinned but for
+/// probes of pageable bulk.
 struct ProbeMemory {
   BufferView bulk_on_device, bulk_on_host;
   BufferView urgent_on_device, urgent_on_host;

@@ -3,7 +3,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "testing/decorated_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
-#include "tests/integration/training_fixture.h"
+#include "tests/integration/race_check_fixture.h"
 
 namespace stagecoach::testing {
 namespace {
@@ -92,6 +92,32 @@ TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
   Result<TinyResult> result = train_tiny(run_on("fake_gpu:all"), registry_);
   EXPECT_EQ(result.status().code(), StatusCode::kDeviceLost) << result.status().to_string();
   EXPECT_EQ(result.status().site().device.rfind("fake_gpu:", 0), 0u);
+}
+
+// What of the state is pageable travels through the lanes' rings, so that no copy of it is one that
+// drivers do not let run beside others; without rings such copies are made, and give the same bits.
+TEST_F(FakeGpuTraining, PageableStateTravelsThroughRings) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TinyRun run = run_on("fake_gpu:all");
+    run.dtype = dtype;
+    run.options.rounds = 2;
+    TinyRun on_cpu = run;
+    on_cpu.devices = "cpu:1";
+    const std::string expected = weights_of(on_cpu);
+    for (bool refuses_rings : {false, true}) {
+      FakeGpuMachine machine;
+      BackendRegistry registry;
+      registry.add(std::make_unique<DecoratedBackend>(
+          machine.make_backend(), std::make_shared<StateIsNotPinned>(refuses_rings)));
+      Result<TinyResult> result = train_tiny(run, registry);
+      ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+      EXPECT_EQ(result->weights_sha256, expected);
+      EXPECT_GT(result->report.pinning.slow, 0);
+      EXPECT_EQ(machine.driver().pageable_copies() > 0, refuses_rings)
+          << machine.driver().pageable_copies();
+      EXPECT_EQ(machine.driver().leaks(), "");
+    }
+  }
 }
 
 /// A model whose blocks of 1.3 MB are many copies at the fake's limit of two under way.

@@ -79,6 +79,20 @@ TEST(RaceCheck, LimitedLanesAreFreeOfRacesInDelayedRuns) {
   }
 }
 
+// Host copies from and to rings are accesses of the host beside those of the card.
+TEST(RaceCheck, RingsAreFreeOfRaces) {
+  for (const char* schedule : {"roundpipe", "1f1b"}) {
+    TinyRun run = small_run(schedule, "fake_gpu:all");
+    FakeGpuMachine pinned, unpinned;
+    CheckedRun expected = train_checked(run, pinned.make_backend(), nullptr);
+    CheckedRun checked =
+        train_checked(run, unpinned.make_backend(), std::make_shared<StateIsNotPinned>());
+    expect_clean(checked, schedule);
+    EXPECT_EQ(checked.weights_sha256, expected.weights_sha256);
+    EXPECT_EQ(unpinned.driver().pageable_copies(), 0);
+  }
+}
+
 TEST(RaceCheck, DelayedRunsAreFreeOfRacesAndGiveTheSameBits) {
   for (const char* schedule : {"roundpipe", "1f1b"}) {
     TinyRun run = small_run(schedule, "cpu:3");
