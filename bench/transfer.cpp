@@ -9,10 +9,11 @@
 #include <thread>
 
 #include "backends/register_backends.h"
-#include "bench/update_load.h"
+#include "bench/host_load.h"
 #include "core/clock.h"
 #include "core/json.h"
 #include "hal/hal.h"
+#include "memory/pageable_memory.h"
 #include "scheduler/transfer_probe.h"
 
 namespace stagecoach {
@@ -28,6 +29,7 @@ struct Options {
   double urgent_share = 3.0 / 55;   ///< of the link: about what activations take
   int update_threads = std::max(1, usable_thread_count() - 2);
   std::string update = "both";
+  bool causes = false;
   std::string json;  ///< file
 };
 
@@ -39,13 +41,27 @@ struct Row {
   ByteCount chunk_bytes = bulk_chunk_bytes(0);
   int ahead = 0;
   bool has_urgent = true;
+  bool splits = false;
+  int ring_chunks = 0;
+  double seconds = 0;  ///< 0: as the options say
 };
+
+/// A part of an urgent copy's time, as rows name it.
+struct Part {
+  const char* name;
+  int64_t UrgentTime::*time;
+};
+constexpr Part kParts[] = {{"late", &UrgentTime::late_ns},
+                           {"issue", &UrgentTime::issue_ns},
+                           {"queue", &UrgentTime::queue_ns},
+                           {"copy", &UrgentTime::copy_ns}};
 
 /// What one direction of a row gave.
 struct Figures {
   double bytes_per_s = 0;
   double p50_ms = 0, p99_ms = 0, most_ms = 0;
   int64_t copies = 0;
+  TransferProbeResult probe;
 };
 
 /// One direction's memory. Each side of a copy is `bytes` of bulk, then `urgent` bytes.
@@ -64,8 +80,12 @@ class Bench {
   Status fill_sources();
   std::vector<Row> rows() const;
   Status run_group(Direction direction, bool updates);
+  Status run_methods();
+  Status run_causes();
+  Status run_pageable();
+  Status run_cause(Direction direction, const char* load_name, const HostLoad& load);
   Result<std::vector<Figures>> run_row(Direction direction, const Row& row);
-  Result<Figures> probe(bool up, const Row& row);
+  Result<Figures> probe(bool up, const Row& row, const ProbeMemory& memory);
   ProbeMemory memory_of(bool up) const;
   Status clear_targets();
   Status verify(bool up);
@@ -195,13 +215,15 @@ std::vector<Row> Bench::rows() const {
   return rows;
 }
 
-Result<Figures> Bench::probe(bool up, const Row& row) {
+Result<Figures> Bench::probe(bool up, const Row& row, const ProbeMemory& memory) {
   TransferProbe probe;
   probe.up = up;
   probe.method = row.method;
   probe.chunk_bytes = row.chunk_bytes;
   probe.ahead = row.ahead;
-  double row_s = row_ms_ / 1e3;
+  probe.splits = row.splits;
+  probe.ring_chunks = row.ring_chunks;
+  double row_s = row.seconds > 0 ? row.seconds : row_ms_ / 1e3;
   probe.bulk_bytes = static_cast<ByteCount>(link_bytes_per_s_ * row_s);
   double interval_s =
       static_cast<double>(urgent_bytes_) / (link_bytes_per_s_ * options_.urgent_share);
@@ -209,12 +231,16 @@ Result<Figures> Bench::probe(bool up, const Row& row) {
   if (row.has_urgent) probe.urgent_copies = static_cast<int>(0.9 * row_s / interval_s);
   probe.seed = seed_ + (up ? 0 : 1'000'000);
   STAGECOACH_ASSIGN_OR_RETURN(TransferProbeResult result,
-                              run_transfer_probe(*devices_.front(), memory_of(up), probe));
+                              run_transfer_probe(*devices_.front(), memory, probe));
   auto at_ms = [&result](double share) {
     return static_cast<double>(result.urgent_at_ns(share)) / kNsPerMs;
   };
-  return Figures{result.bytes_per_s, at_ms(0.5), at_ms(0.99), at_ms(1),
-                 static_cast<int64_t>(result.urgent_ns.size())};
+  return Figures{result.bytes_per_s,
+                 at_ms(0.5),
+                 at_ms(0.99),
+                 at_ms(1),
+                 static_cast<int64_t>(result.urgent.size()),
+                 std::move(result)};
 }
 
 Result<std::vector<Figures>> Bench::run_row(Direction direction, const Row& row) {
@@ -223,8 +249,9 @@ Result<std::vector<Figures>> Bench::run_row(Direction direction, const Row& row)
   bool goes_up = direction != Direction::kDown, goes_down = direction != Direction::kUp;
   std::optional<Result<Figures>> other;
   std::thread beside;
-  if (goes_up && goes_down) beside = std::thread([&] { other = probe(false, row); });
-  Result<Figures> first = probe(goes_up, row);
+  if (goes_up && goes_down)
+    beside = std::thread([&] { other = probe(false, row, memory_of(false)); });
+  Result<Figures> first = probe(goes_up, row, memory_of(goes_up));
   if (beside.joinable()) beside.join();
   STAGECOACH_RETURN_IF_ERROR(first.status());
   std::vector<Figures> figures = {*first};
@@ -284,11 +311,15 @@ void Bench::report(Direction direction, bool updates, const Row& row,
   table_.push_back(std::move(json));
 }
 
+/// What the load has at hand is there before anything is measured.
+void await_work(const HostLoad& load) {
+  while (!load.is_at_work()) sleep_until_ns(RealClock::instance().now_ns() + 1'000'000);
+}
+
 Status Bench::run_group(Direction direction, bool updates) {
-  std::optional<UpdateLoad> load;
-  if (updates) load.emplace(options_.update_threads);
-  // What the load has at hand is there before anything is measured.
-  while (load && load->bytes() == 0) sleep_until_ns(RealClock::instance().now_ns() + 1'000'000);
+  HostLoad load(updates ? LoadKind::kUpdates : LoadKind::kNone, options_.update_threads,
+                Courtesy::kNone);
+  await_work(load);
   Row alone_row{BulkMethod::kWhole, bulk_chunk_bytes(link_bytes_per_s_), 0, false};
   struct Measured {
     Row row;
@@ -301,15 +332,140 @@ Status Bench::run_group(Direction direction, bool updates) {
   all.insert(all.begin(), alone_row);
   all.push_back(alone_row);
   for (const Row& row : all) {
-    int64_t before = load ? load->bytes() : 0, start_ns = RealClock::instance().now_ns();
+    int64_t before = load.bytes(), start_ns = RealClock::instance().now_ns();
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Figures> figures, run_row(direction, row));
     auto took_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
-    double touched = load ? static_cast<double>(load->bytes() - before) : 0;
+    auto touched = static_cast<double>(load.bytes() - before);
     measured.push_back({row, std::move(figures), touched / took_ns});
   }
   double alone = (rate_of(measured.front().figures) + rate_of(measured.back().figures)) / 2;
   for (const Measured& one : measured) {
     report(direction, updates, one.row, one.figures, alone, one.update_gb_per_s);
+  }
+  return Status::ok();
+}
+
+/// Why urgent copies are late beside host work: the same rows beside cores that compute, memory
+/// that is busy, and threads that give way.
+Status Bench::run_causes() {
+  int most = options_.update_threads;
+  struct Load {
+    const char* name;
+    LoadKind kind;
+    int threads;
+    Courtesy courtesy;
+  };
+  const Load loads[] = {{"none", LoadKind::kNone, 0, Courtesy::kNone},
+                        {"arithmetic", LoadKind::kArithmetic, most, Courtesy::kNone},
+                        {"updates", LoadKind::kUpdates, most, Courtesy::kNone},
+                        {"updates, nice", LoadKind::kUpdates, most, Courtesy::kNice},
+                        {"updates, idle class", LoadKind::kUpdates, most, Courtesy::kIdle},
+                        {"updates on half", LoadKind::kUpdates,
+                         std::max(1, usable_thread_count() / 2), Courtesy::kNone}};
+  fmt::print("{:4} {:20} {:5} {:>8} {:>6} {:>8} {:>8} {:>6}", "", "host", "", "GB/s", "ratio",
+             "p50 ms", "p99 ms", "copies");
+  for (const Part& part : kParts) fmt::print(" {:>7}99", part.name);
+  fmt::print(" {:>8}\n", "upd GB/s");
+  for (const Load& one : loads) {
+    HostLoad load(one.kind, one.threads, one.courtesy);
+    await_work(load);
+    for (Direction direction : {Direction::kUp, Direction::kDown}) {
+      STAGECOACH_RETURN_IF_ERROR(run_cause(direction, one.name, load));
+    }
+  }
+  return run_pageable();
+}
+
+/// What a lane's ring gains where host memory is pageable.
+Status Bench::run_pageable() {
+  constexpr int kAhead = 16, kRingChunks = 4;
+  ByteCount size = std::min<ByteCount>(bulk_bytes_, 256 * kMiB);
+  STAGECOACH_ASSIGN_OR_RETURN(PageableMemory memory, PageableMemory::create(size));
+  std::memset(memory.data(), 1, static_cast<size_t>(size));
+  STAGECOACH_ASSIGN_OR_RETURN(BufferHandle pageable,
+                              devices_.front()->wrap_pageable(memory.data(), size, "pageable"));
+  ByteCount chunk = bulk_chunk_bytes(link_bytes_per_s_);
+  for (bool up : {true, false}) {
+    for (int ring_chunks : {0, kRingChunks}) {
+      ProbeMemory views = memory_of(up);
+      views.bulk_on_host = pageable->view();
+      views.bulk_on_device = views.bulk_on_device.slice(0, size);
+      Row row{BulkMethod::kAlternating, chunk, kAhead, true, false, ring_chunks, 0.3};
+      STAGECOACH_ASSIGN_OR_RETURN(Figures figures, probe(up, row, views));
+      Json json = Json::object();
+      json["direction"] = up ? "up" : "down";
+      json["host"] = ring_chunks > 0 ? "pageable, by a ring" : "pageable";
+      json["gb_per_s"] = figures.bytes_per_s / 1e9;
+      json["urgent_p50_ms"] = figures.p50_ms;
+      json["urgent_p99_ms"] = figures.p99_ms;
+      json["urgent_copies"] = figures.copies;
+      fmt::print("{:4} {:26} {:8.2f} {:6} {:8.3f} {:8.3f} {:6}\n", up ? "up" : "down",
+                 ring_chunks > 0 ? "pageable, by a ring" : "pageable", figures.bytes_per_s / 1e9,
+                 "", figures.p50_ms, figures.p99_ms, figures.copies);
+      table_.push_back(std::move(json));
+    }
+  }
+  return Status::ok();
+}
+
+Status Bench::run_cause(Direction direction, const char* load_name, const HostLoad& load) {
+  constexpr double kAloneS = 0.3, kRowS = 1.2;
+  constexpr int kAhead = 16;
+  constexpr size_t kSlowest = 8;
+  ByteCount chunk = bulk_chunk_bytes(link_bytes_per_s_);
+  Row alone{BulkMethod::kWhole, chunk, 0, false, false, 0, kAloneS};
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<Figures> bulk, run_row(direction, alone));
+  for (bool splits : {false, true}) {
+    int64_t before = load.bytes(), start_ns = RealClock::instance().now_ns();
+    Row row{BulkMethod::kAlternating, chunk, kAhead, true, splits, 0, kRowS};
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<Figures> figures, run_row(direction, row));
+    auto took_ns = static_cast<double>(RealClock::instance().now_ns() - start_ns);
+    const Figures& one = figures.front();
+    Json json = Json::object();
+    json["direction"] = kDirectionNames[static_cast<int>(direction)];
+    json["host"] = load_name;
+    json["splits"] = splits;
+    json["gb_per_s"] = one.bytes_per_s / 1e9;
+    json["of_alone"] = one.bytes_per_s / bulk.front().bytes_per_s;
+    json["update_gb_per_s"] = static_cast<double>(load.bytes() - before) / took_ns;
+    json["urgent_copies"] = one.copies;
+    json["urgent_p50_ms"] = one.p50_ms;
+    json["urgent_p99_ms"] = one.p99_ms;
+    fmt::print("{:4} {:20} {:5} {:8.2f} {:6.3f} {:8.3f} {:8.3f} {:6}",
+               kDirectionNames[static_cast<int>(direction)], load_name, splits ? "split" : "whole",
+               one.bytes_per_s / 1e9, one.bytes_per_s / bulk.front().bytes_per_s, one.p50_ms,
+               one.p99_ms, one.copies);
+    const std::vector<UrgentTime>& urgent = one.probe.urgent;
+    for (const Part& part : kParts) {
+      auto at_ms = [&](double share) {
+        return static_cast<double>(one.probe.part_at_ns(share, part.time)) / kNsPerMs;
+      };
+      json[fmt::format("{}_p50_ms", part.name)] = at_ms(0.5);
+      json[fmt::format("{}_p99_ms", part.name)] = at_ms(0.99);
+      fmt::print(" {:9.3f}", at_ms(0.99));
+      Json slowest = Json::array();
+      for (size_t rank = 0; rank < std::min(kSlowest, urgent.size()); ++rank) {
+        slowest.push_back(static_cast<double>(urgent[urgent.size() - 1 - rank].*part.time) /
+                          kNsPerMs);
+      }
+      json[fmt::format("{}_of_slowest_ms", part.name)] = std::move(slowest);
+    }
+    fmt::print(" {:8.1f}\n", static_cast<double>(load.bytes() - before) / took_ns);
+    std::fflush(stdout);
+    table_.push_back(std::move(json));
+  }
+  return Status::ok();
+}
+
+Status Bench::run_methods() {
+  fmt::print("{:6} {:7} {:14} {:>6} {:>5} {:>8} {:>7} {:>9} {:>9} {:>9} {:>6} {:>8}\n", "", "host",
+             "method", "MiB", "ahead", "GB/s", "ratio", "p50 ms", "p99 ms", "max ms", "copies",
+             "upd GB/s");
+  for (bool updates : {false, true}) {
+    if (options_.update == (updates ? "off" : "on")) continue;
+    for (Direction direction : {Direction::kUp, Direction::kDown, Direction::kDuplex}) {
+      STAGECOACH_RETURN_IF_ERROR(run_group(direction, updates));
+    }
   }
   return Status::ok();
 }
@@ -322,15 +478,7 @@ Status Bench::run(const Options& options) {
       "{} ({}): link about {:.2f} GB/s, bulk memory {} MiB, urgent copies of {} MiB, {} threads\n",
       info.id, info.name, bench.link_bytes_per_s_ / 1e9, bench.bulk_bytes_ / kMiB,
       bench.urgent_bytes_ / kMiB, usable_thread_count());
-  fmt::print("{:6} {:7} {:14} {:>6} {:>5} {:>8} {:>7} {:>9} {:>9} {:>9} {:>6} {:>8}\n", "", "host",
-             "method", "MiB", "ahead", "GB/s", "ratio", "p50 ms", "p99 ms", "max ms", "copies",
-             "upd GB/s");
-  for (bool updates : {false, true}) {
-    if (options.update == (updates ? "off" : "on")) continue;
-    for (Direction direction : {Direction::kUp, Direction::kDown, Direction::kDuplex}) {
-      STAGECOACH_RETURN_IF_ERROR(bench.run_group(direction, updates));
-    }
-  }
+  STAGECOACH_RETURN_IF_ERROR(options.causes ? bench.run_causes() : bench.run_methods());
   if (options.json.empty()) return Status::ok();
   Json json = Json::object();
   json["device"] = info.name;
@@ -360,6 +508,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--updates", options.update, "on, off or both")
       ->check(CLI::IsMember({"on", "off", "both"}));
+  app.add_flag("--causes", options.causes,
+               "why urgent copies are late beside host work: other rows, see README.md");
   app.add_option("--json", options.json, "file for the rows");
   CLI11_PARSE(app, argc, argv);
   stagecoach::Status status = stagecoach::Bench::run(options);

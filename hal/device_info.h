@@ -16,6 +16,8 @@ struct DeviceInfo {
   int copy_engines = 0;        ///< directions that can run at once
   double up_bytes_per_s = 0;   ///< host to device, of its own link; 0: not known
   double down_bytes_per_s = 0;
+  /// Chunks of bulk copies that may wait in its queues before urgent copies suffer; 0: any number.
+  int bulk_chunks_ahead = 0;
   int numa_node = -1;            ///< -1: unknown or none
   std::string pci_address;       ///< empty when not on PCI
   bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them

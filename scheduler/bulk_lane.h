@@ -1,15 +1,18 @@
 #pragma once
 
-#include <deque>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/status.h"
-#include "core/task_pool.h"
 #include "hal/device.h"
-#include "hal/host_worker.h"
+#include "hal/ring_queue.h"
+#include "hal/timeline.h"
 #include "scheduler/bulk_chunk.h"
+#include "scheduler/staging_ring.h"
 
 namespace stagecoach {
 
@@ -29,7 +32,7 @@ const char* bulk_method_name(BulkMethod method);
 struct BulkOptions {
   BulkMethod method = BulkMethod::kAlternating;
   ByteCount chunk_bytes = bulk_chunk_bytes(0);  ///< above 0; kWhole has none
-  int ahead = 0;  ///< kAlternating: chunks issued before they run, at most; 0: any number
+  int ahead = 0;             ///< kAlternating: chunks under way at a time, at most; 0: any number
   Stream* urgent = nullptr;  ///< kSharedStream: the stream of the urgent copies
   /// Chunks of pinned memory through which copies from and to pageable memory go, so that these run
   /// beside others too, which a driver does not let them. 0: they go as they are. Not for kWhole.
@@ -38,20 +41,21 @@ struct BulkOptions {
 
 /// Bulk copies of one direction of a device (parameters up, gradients down), so that an urgent copy
 /// on another stream waits for one or two chunks. Everything runs in the order of submission, as on
-/// one stream. Alternating chunks are all issued at once, with a pooled event each, unless `ahead`
-/// limits them; an H200 then lets one urgent copy in twenty wait for all of them, and needs a limit
-/// of 16 (docs/performance.md, Urgent copies under bulk). Where only so many may be issued, a
-/// thread of the lane issues them, and the lane's timepoints are of that thread. Thread rule: one
-/// thread at a time; `abandon` and the streams any thread.
-class BulkLane {
+/// one stream. Where only so many chunks may be under way (`ahead`, methods, rings) the lane keeps
+/// the rest and issues it as chunks end: nobody who submits waits for that. Such a lane's marks are
+/// its own timepoints, since what they stand behind may not have been issued; without a limit they
+/// are those of its streams.
+/// Thread rule: one thread at a time; `abandon`, `hold`, the streams and the timeline any thread.
+class BulkLane final : public Timeline {
  public:
   /// `name` is that of the lane; streams are called after it. Errors: the device's; unimplemented
   /// for what needs a thread on simulated devices.
   static Result<std::unique_ptr<BulkLane>> create(Device& device, const std::string& name,
                                                   const BulkOptions& options);
-  ~BulkLane();
+  ~BulkLane() override;
 
-  /// What is submitted from here on waits until `timepoint`, of the same backend, is reached.
+  /// What is submitted from here on waits until `timepoint` is reached: of a stream of the same
+  /// backend, or of anything where a thread issues chunks.
   Status wait(Timepoint timepoint);
   /// Copies in chunks; whatever its size, it begins one.
   Status copy(const CopyRequest& request);
@@ -59,41 +63,81 @@ class BulkLane {
   Status record(Event& event);
   /// Reached when everything submitted so far is done.
   Result<Timepoint> mark();
-  /// Later work of `consumer` waits for a mark of this lane. Where a thread issues chunks this
-  /// blocks until the mark is reached.
-  Status hold(Stream& consumer, Timepoint mark);
+  /// Later work of `consumer` waits until devices have done their part of what is behind `mark`, of
+  /// a stream or a lane of the same backend. Blocks until the lane has issued that: shortly before
+  /// it is done.
+  static Status hold(Stream& consumer, Timepoint mark);
 
+  Result<bool> reached(uint64_t sequence) override;
+  Status wait_until_reached(uint64_t sequence) override;
+  Status status() const override;
+
+  /// Pinned memory of the lane's ring.
+  ByteCount ring_bytes() const { return ring_ ? ring_->bytes() : 0; }
   /// The lane's own streams.
   std::vector<Stream*> streams() const;
   void abandon(const Status& status);
 
  private:
-  BulkLane(Device& device, const BulkOptions& options);
-  Status open(const std::string& name);
-  Stream& stream() const;
-  Status switch_streams();
-  Status copy_chunks(const CopyRequest& request);
-  Status finish_all_but(size_t count);
-  void stage(CopyRequest& chunk, BufferView& lands_at);
-  void copy_on_host(const BufferView& target, const BufferView& source);
-  Result<Timepoint> submit(HostWorker::Job job, Timepoint after = {});
+  using Lock = std::unique_lock<std::mutex>;
 
-  Device& device_;
-  const BulkOptions options_;
-  const int most_issued_;  ///< chunks; 0: any number
-  std::vector<std::unique_ptr<Stream>> streams_;
-  size_t current_ = 0;
-  bool is_taken_ = false;  ///< the current stream has had its chunk
-  /// A chunk under way; where their number is limited.
+  struct Order {
+    enum class Kind : uint8_t { kWait, kCopy, kRecord, kMark } kind = Kind::kMark;
+    Timepoint awaited;
+    CopyRequest copy;
+    int64_t next_piece = 0;
+    Event* event = nullptr;
+    uint64_t mark = 0;
+  };
+  /// A chunk under way.
   struct Issued {
     Timepoint end;
     BufferView place, target;  ///< of a download by way of the ring: where it goes on to
   };
-  std::deque<Issued> issued_;
-  BufferHandle ring_;
-  int64_t staged_ = 0;  ///< chunks so far
-  std::unique_ptr<TaskPool> pool_;
-  std::unique_ptr<HostWorker> worker_;  // last: ends before what it uses
+  struct Mark {
+    Timepoint end;       ///< of what devices do
+    int64_t chunks = 0;  ///< issued before it
+  };
+
+  BulkLane(Device& device, const std::string& name, const BulkOptions& options);
+  Status open();
+  Stream& stream() const;
+  Status switch_streams();
+  /// Keeps an order and does what can be done at once.
+  Status submit(const Order& order);
+  // All of these with the lock held, which only host copies of a ring let go of meanwhile.
+  void issue_orders(Lock& lock);
+  /// Whether all of the order has been issued.
+  Result<bool> issue(Order& order, Lock& lock);
+  Result<bool> issue_wait(Timepoint timepoint);
+  Result<bool> issue_copy(Order& order, Lock& lock);
+  Status issue_chunk(CopyRequest chunk, Lock& lock);
+  Status note_ends(Lock& lock);
+  void fail(const Status& status);
+  bool is_full() const;
+  bool has_work() const;
+  void work();
+  Result<Timepoint> wait_until_issued(uint64_t sequence);
+
+  Device& device_;
+  const BulkOptions options_;
+  const int most_issued_;  ///< chunks under way; 0: any number
+  std::vector<std::unique_ptr<Stream>> streams_;
+  size_t current_ = 0;
+  bool is_taken_ = false;  ///< the current stream has had its chunk
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;      ///< of the thread
+  std::condition_variable progress_;  ///< marks have been issued or reached, or all has failed
+  Status failure_;
+  RingQueue<Order> orders_;  ///< not issued, or the first in part
+  RingQueue<Issued> issued_;
+  int64_t ended_ = 0;      ///< chunks
+  RingQueue<Mark> marks_;  ///< issued and not known to be reached: those after `reached_mark_`
+  uint64_t last_mark_ = 0, reached_mark_ = 0;
+  bool is_stopping_ = false;
+  std::unique_ptr<StagingRing> ring_;
+  std::thread thread_;  // where chunks are limited; last: ends before what it uses
 };
 
 }  // namespace stagecoach

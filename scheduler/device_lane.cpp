@@ -22,26 +22,18 @@ LayerPhase phase_of(BackwardPart part) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceLane>> DeviceLane::create(Device& device, ByteCount arena_bytes,
-                                                       BulkMethod bulk) {
+                                                       const BulkSetup& bulk) {
   std::unique_ptr<DeviceLane> lane(new DeviceLane(device));
   for (LaneKind kind : {LaneKind::kCompute, LaneKind::kActivationUp, LaneKind::kActivationDown}) {
     STAGECOACH_ASSIGN_OR_RETURN(lane->streams_[static_cast<int>(kind)],
                                 device.create_stream({lane_name(kind)}));
   }
-  auto create_bulk = [&](LaneKind kind, double link_bytes_per_s, LaneKind urgent) {
-    BulkOptions options;
-    options.method = bulk;
-    options.chunk_bytes = bulk_chunk_bytes(link_bytes_per_s);
-    if (bulk == BulkMethod::kSharedStream) options.urgent = &lane->stream(urgent);
-    return BulkLane::create(device, lane_name(kind), options);
-  };
-  const DeviceInfo& info = device.info();
-  STAGECOACH_ASSIGN_OR_RETURN(
-      lane->parameters_up_,
-      create_bulk(LaneKind::kParameterUp, info.up_bytes_per_s, LaneKind::kActivationUp));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      lane->gradients_down_,
-      create_bulk(LaneKind::kGradientDown, info.down_bytes_per_s, LaneKind::kActivationDown));
+  STAGECOACH_ASSIGN_OR_RETURN(lane->parameters_up_,
+                              create_bulk_lane(device, LaneKind::kParameterUp, bulk,
+                                               lane->stream(LaneKind::kActivationUp)));
+  STAGECOACH_ASSIGN_OR_RETURN(lane->gradients_down_,
+                              create_bulk_lane(device, LaneKind::kGradientDown, bulk,
+                                               lane->stream(LaneKind::kActivationDown)));
   STAGECOACH_ASSIGN_OR_RETURN(lane->arena_,
                               Arena::create_on_device(device, arena_bytes, "stage memory"));
   return lane;
@@ -56,6 +48,10 @@ std::vector<Stream*> DeviceLane::streams() const {
     for (Stream* stream : bulk->streams()) all.push_back(stream);
   }
   return all;
+}
+
+ByteCount DeviceLane::ring_bytes() const {
+  return parameters_up_->ring_bytes() + gradients_down_->ring_bytes();
 }
 
 void DeviceLane::abandon(const Status& status) {
@@ -103,7 +99,7 @@ Status DeviceLane::take_over_arena() {
     Stream& compute = stream(LaneKind::kCompute);
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Timepoint> ends, submit_end());
     for (Timepoint of_lane : ends) {
-      STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, of_lane));
+      STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, of_lane));
     }
     STAGECOACH_ASSIGN_OR_RETURN(end, compute.mark());
   }
@@ -325,7 +321,7 @@ Status DeviceLane::wait_for_layer(int slot, int action, int layer_offset) {
   Stream& compute = stream(LaneKind::kCompute);
   Timepoint landed = parameters_ready_[slots_[slot].buffer][layer_offset];
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
-  STAGECOACH_RETURN_IF_ERROR(parameters_up_->hold(compute, landed));
+  STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, landed));
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kCompute));
   record().stalls.push_back({action, start, end});
   return Status::ok();
@@ -364,7 +360,7 @@ Status DeviceLane::run_backward(const StageLayout& layout, LayerRun& run, int sl
   if (role.closes) {
     gradient_landings_.assign(layout.gradients.size(), Landing{});
     if (memory().need.rounds_gradients) {
-      STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(*run.stream, rounded_free_[role.rounded]));
+      STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(*run.stream, rounded_free_[role.rounded]));
     }
   }
   for (int offset = stage.layer_count() - 1; offset >= 0; --offset) {
@@ -442,10 +438,9 @@ Status DeviceLane::compute(int slot, int action) {
     const std::vector<Timepoint>& ready = parameters_ready_[where.buffer];
     bool goes_forward = layout.forward != ForwardPass::kNone;
     STAGECOACH_RETURN_IF_ERROR(
-        parameters_up_->hold(compute, goes_forward ? ready.front() : ready.back()));
+        BulkLane::hold(compute, goes_forward ? ready.front() : ready.back()));
   }
-  if (role.opens)
-    STAGECOACH_RETURN_IF_ERROR(gradients_down_->hold(compute, sums_free_[role.guard]));
+  if (role.opens) STAGECOACH_RETURN_IF_ERROR(BulkLane::hold(compute, sums_free_[role.guard]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kCompute));
   if (role.opens) STAGECOACH_RETURN_IF_ERROR(open_gradients(layout, role));
   LayerRun run;

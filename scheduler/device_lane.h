@@ -12,7 +12,7 @@
 #include "memory/activation_store.h"
 #include "memory/arena.h"
 #include "memory/host_state.h"
-#include "scheduler/bulk_lane.h"
+#include "scheduler/bulk_setup.h"
 #include "scheduler/device_memory.h"
 #include "scheduler/device_slots.h"
 #include "scheduler/lane_record.h"
@@ -73,11 +73,13 @@ struct SumsRole {
 class DeviceLane {
  public:
   static Result<std::unique_ptr<DeviceLane>> create(Device& device, ByteCount arena_bytes,
-                                                    BulkMethod bulk = BulkMethod::kAlternating);
+                                                    const BulkSetup& bulk = {});
 
   Device& device() const { return device_; }
   /// Every stream of every lane.
   std::vector<Stream*> streams() const;
+  /// Pinned memory through which pageable state travels.
+  ByteCount ring_bytes() const;
   /// Drops all work; whoever waits for it gets `status`. Any thread.
   void abandon(const Status& status);
 

@@ -92,10 +92,14 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   std::unique_ptr<StageExecutor> executor(new StageExecutor(setup));
   STAGECOACH_CHECK(setup.arena_bytes.size() == setup.devices.size());
   for (Stream* stream : setup.update_streams) executor->pump_->watch(stream);
+  BulkSetup bulk{setup.bulk, 0};
+  if (setup.host_state->pinning().slow > 0) {
+    bulk.ring_bytes = ring_bytes_of_a_lane(static_cast<int>(setup.devices.size()));
+  }
   for (size_t index = 0; index < setup.devices.size(); ++index) {
     Device* device = setup.devices[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
-                                DeviceLane::create(*device, setup.arena_bytes[index], setup.bulk));
+                                DeviceLane::create(*device, setup.arena_bytes[index], bulk));
     for (Stream* stream : lane->streams()) executor->pump_->watch(stream);
     executor->lanes_.push_back(std::move(lane));
     executor->idle_since_ns_.push_back(0);
@@ -109,6 +113,12 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
         std::make_unique<Submitter>(executor->executor_, device->id(), executor->virtual_time_));
   }
   return executor;
+}
+
+ByteCount StageExecutor::ring_bytes() const {
+  ByteCount bytes = 0;
+  for (const auto& lane : lanes_) bytes += lane->ring_bytes();
+  return bytes;
 }
 
 Result<std::shared_ptr<Pass>> StageExecutor::make_pass(const Plan& plan, const PassInput& input) {

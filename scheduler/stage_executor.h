@@ -97,6 +97,9 @@ class StageExecutor {
   std::vector<FinishedPass> take_passes() { return std::exchange(finished_passes_, {}); }
   std::vector<StepOutcome> take_steps() { return std::exchange(finished_steps_, {}); }
 
+  /// Pinned memory of all devices through which pageable state travels.
+  ByteCount ring_bytes() const;
+
  private:
   struct Step;
   explicit StageExecutor(const StageExecutorSetup& setup);

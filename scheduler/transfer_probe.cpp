@@ -29,28 +29,110 @@ void wait_exactly_until_ns(int64_t deadline_ns) {
   }
 }
 
+size_t rank_of(double share, size_t count) {
+  auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(count)));
+  return std::clamp<size_t>(rank, 1, count) - 1;
+}
+
+/// Urgent copies and the events that time them.
+class UrgentCopies {
+ public:
+  UrgentCopies(Device& device, Stream& stream, const ProbeMemory& memory,
+               const TransferProbe& probe)
+      : device_(device), stream_(stream), memory_(memory), probe_(probe) {}
+
+  /// Makes the events, which takes time of its own.
+  Status prepare() {
+    for (int event = 0; event < 2 * probe_.urgent_copies; ++event) {
+      STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> made, timing_event(device_));
+      events_.push_back(std::move(made));
+    }
+    return Status::ok();
+  }
+
+  Status issue(int64_t intended_ns) {
+    size_t index = calls_.size();
+    Call call{intended_ns, RealClock::instance().now_ns(), 0};
+    ByteCount size = memory_.urgent_on_host.size;
+    ByteCount first = probe_.splits ? std::min(kFirstPiece, size / 2) : 0;
+    if (probe_.splits) {
+      STAGECOACH_RETURN_IF_FAILED(stream_.copy(piece(0, first)));
+      STAGECOACH_RETURN_IF_FAILED(stream_.record(*events_[2 * index]));
+    }
+    STAGECOACH_RETURN_IF_FAILED(stream_.copy(piece(first, size - first)));
+    STAGECOACH_RETURN_IF_FAILED(stream_.record(*events_[2 * index + 1]));
+    call.returned_ns = RealClock::instance().now_ns();
+    calls_.push_back(call);
+    return Status::ok();
+  }
+
+  /// After the stream has ended: adds all to `result`; the time at which the last ended, or 0.
+  Result<int64_t> collect(TransferProbeResult& result) const {
+    int64_t last_ns = 0;
+    for (size_t index = 0; index < calls_.size(); ++index) {
+      const Call& call = calls_[index];
+      int64_t began_ns = call.returned_ns;
+      if (probe_.splits) {
+        STAGECOACH_ASSIGN_OR_RETURN(began_ns, events_[2 * index]->timestamp_ns());
+      }
+      STAGECOACH_ASSIGN_OR_RETURN(int64_t ended_ns, events_[2 * index + 1]->timestamp_ns());
+      // The engine may have begun, and ended, while the calls were under way.
+      began_ns = std::min(began_ns, ended_ns);
+      int64_t queued_ns = std::min(call.returned_ns, began_ns);
+      result.urgent.push_back({call.called_ns - call.intended_ns, queued_ns - call.called_ns,
+                               began_ns - queued_ns, ended_ns - began_ns});
+      last_ns = std::max(last_ns, ended_ns);
+    }
+    std::sort(result.urgent.begin(), result.urgent.end(),
+              [](const auto& a, const auto& b) { return a.total_ns() < b.total_ns(); });
+    return last_ns;
+  }
+
+ private:
+  static constexpr ByteCount kFirstPiece = 4 * kKiB;
+  struct Call {
+    int64_t intended_ns, called_ns, returned_ns;
+  };
+
+  CopyRequest piece(ByteCount offset, ByteCount size) const {
+    return request_of(memory_.urgent_on_device.slice(offset, size),
+                      memory_.urgent_on_host.slice(offset, size), probe_.up, "urgent");
+  }
+
+  Device& device_;
+  Stream& stream_;
+  const ProbeMemory& memory_;
+  const TransferProbe& probe_;
+  std::vector<std::unique_ptr<Event>> events_;  ///< two a copy: of its first piece and its end
+  std::vector<Call> calls_;
+};
+
 }  // namespace
 
 int64_t TransferProbeResult::urgent_at_ns(double share) const {
-  if (urgent_ns.empty()) return 0;
-  auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(urgent_ns.size())));
-  return urgent_ns[std::clamp<size_t>(rank, 1, urgent_ns.size()) - 1];
+  if (urgent.empty()) return 0;
+  return urgent[rank_of(share, urgent.size())].total_ns();
+}
+
+int64_t TransferProbeResult::part_at_ns(double share, int64_t UrgentTime::*part) const {
+  if (urgent.empty()) return 0;
+  std::vector<int64_t> times;
+  for (const UrgentTime& one : urgent) times.push_back(one.*part);
+  std::sort(times.begin(), times.end());
+  return times[rank_of(share, times.size())];
 }
 
 Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory& memory,
                                                const TransferProbe& probe) {
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Stream> urgent, device.create_stream({"urgent"}));
-  BulkOptions options{probe.method, probe.chunk_bytes, probe.ahead, nullptr, 0};
+  BulkOptions options{probe.method, probe.chunk_bytes, probe.ahead, nullptr, probe.ring_chunks};
   if (probe.method == BulkMethod::kSharedStream) options.urgent = urgent.get();
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<BulkLane> bulk,
                               BulkLane::create(device, "bulk", options));
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> start, timing_event(device));
   STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> end, timing_event(device));
-  std::vector<std::unique_ptr<Event>> ends;
-  for (int copy = 0; copy < probe.urgent_copies; ++copy) {
-    STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> event, timing_event(device));
-    ends.push_back(std::move(event));
-  }
+  UrgentCopies copies(device, *urgent, memory, probe);
+  STAGECOACH_RETURN_IF_ERROR(copies.prepare());
 
   ByteCount each = memory.bulk_on_host.size;
   int64_t passes = std::max<int64_t>(1, (probe.bulk_bytes + each / 2) / each);
@@ -65,14 +147,11 @@ Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory
 
   std::mt19937_64 generator(probe.seed);
   std::uniform_real_distribution<double> jitter(0.1, 0.9);
-  std::vector<int64_t> intended_ns;
   for (int copy = 0; copy < probe.urgent_copies; ++copy) {
     double interval = static_cast<double>(probe.urgent_interval_ns);
-    intended_ns.push_back(start_ns + std::llround((copy + jitter(generator)) * interval));
-    wait_exactly_until_ns(intended_ns.back());
-    STAGECOACH_RETURN_IF_FAILED(urgent->copy(
-        request_of(memory.urgent_on_device, memory.urgent_on_host, probe.up, "urgent")));
-    STAGECOACH_RETURN_IF_FAILED(urgent->record(*ends[copy]));
+    int64_t intended_ns = start_ns + std::llround((copy + jitter(generator)) * interval);
+    wait_exactly_until_ns(intended_ns);
+    STAGECOACH_RETURN_IF_ERROR(copies.issue(intended_ns));
   }
   STAGECOACH_RETURN_IF_ERROR(wait_until_reached(bulk_end));
   STAGECOACH_RETURN_IF_ERROR(urgent->synchronize());
@@ -80,12 +159,8 @@ Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory
   TransferProbeResult result;
   STAGECOACH_ASSIGN_OR_RETURN(int64_t first_ns, start->timestamp_ns());
   STAGECOACH_ASSIGN_OR_RETURN(int64_t last_ns, end->timestamp_ns());
-  for (int copy = 0; copy < probe.urgent_copies; ++copy) {
-    STAGECOACH_ASSIGN_OR_RETURN(int64_t ended_ns, ends[copy]->timestamp_ns());
-    result.urgent_ns.push_back(ended_ns - intended_ns[copy]);
-    last_ns = std::max(last_ns, ended_ns);
-  }
-  std::sort(result.urgent_ns.begin(), result.urgent_ns.end());
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t last_urgent_ns, copies.collect(result));
+  last_ns = std::max(last_ns, last_urgent_ns);
   auto bytes =
       static_cast<double>(passes * each + probe.urgent_copies * memory.urgent_on_host.size);
   result.bytes_per_s = bytes / (static_cast<double>(last_ns - first_ns) * 1e-9);

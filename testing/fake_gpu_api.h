@@ -20,6 +20,7 @@ class FakeApi {
   static constexpr const char* kBackendName = "fake_gpu";
   static constexpr bool kIsRealHardware = false;
   static constexpr bool kIsAmd = false;
+  static constexpr int kBulkChunksAhead = 2;  // few, so that small models reach it
   static constexpr int kSuccess = 0;
   static constexpr int kNotReady = FakeGpuError::kNotReady;
   static constexpr int kOutOfMemory = FakeGpuError::kOutOfMemory;

@@ -1,6 +1,7 @@
 // The driver's bookkeeping: calls, contexts, memory, handles. The queues are in fake_gpu_queue.cpp.
 #include "testing/fake_gpu_driver.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
@@ -80,6 +81,30 @@ void FakeGpuDriver::fail_call(FakeGpuFunction function, int nth, int error, bool
 int64_t FakeGpuDriver::calls(FakeGpuFunction function) const {
   Lock lock(mutex_);
   return calls_[static_cast<size_t>(function)];
+}
+
+int FakeGpuDriver::most_copies_queued() const {
+  Lock lock(mutex_);
+  int most = 0;
+  for (const auto& card : cards_) {
+    most = std::max({most, card->up.most_queued, card->down.most_queued});
+  }
+  return most;
+}
+
+int64_t FakeGpuDriver::pageable_copies() const {
+  Lock lock(mutex_);
+  return pageable_copies_;
+}
+
+bool FakeGpuDriver::is_pinned(GpuAddress address, size_t size) const {
+  auto lies_in = [&](const std::map<void*, size_t>& ranges) {
+    auto next = ranges.upper_bound(reinterpret_cast<void*>(static_cast<uintptr_t>(address)));
+    if (next == ranges.begin()) return false;
+    auto found = std::prev(next);
+    return address + size <= reinterpret_cast<uintptr_t>(found->first) + found->second;
+  };
+  return lies_in(host_allocations_) || lies_in(registered_);
 }
 
 void FakeGpuDriver::release_hangs() {

@@ -37,6 +37,10 @@ class FakeGpuDriver {
   /// The next kernel launched on any card fails with `error` when it runs, not when launched.
   void fail_next_kernel(int error) { kernel_error_ = error; }
   int64_t calls(FakeGpuFunction function) const;
+  /// The most copies of one direction that a card had been given and not done.
+  int most_copies_queued() const;
+  /// Copies from and to host memory that is not pinned, so far.
+  int64_t pageable_copies() const;
   /// Lets copies that hang (FakePeerCopies::kHang) end.
   void release_hangs();
   /// What has been allocated or created and not given back; empty when nothing.
@@ -75,6 +79,7 @@ class FakeGpuDriver {
   void serve(const std::shared_ptr<fake_gpu::Stream>& stream);
   /// Runs one entry; returns the driver error it ended with. Called and returns locked.
   int run(Lock& lock, fake_gpu::Stream& stream, fake_gpu::Entry& entry);
+  static fake_gpu::Card::Engine& engine_of(fake_gpu::Card& card, const fake_gpu::Entry& entry);
   int run_copy(Lock& lock, fake_gpu::Card& card, const fake_gpu::Entry& entry);
   int run_kernel(Lock& lock, fake_gpu::Card& card, const fake_gpu::Entry& entry);
   int fill(const fake_gpu::Entry& entry);
@@ -85,6 +90,8 @@ class FakeGpuDriver {
   void wait_until_still(fake_gpu::Card& card);
   void reap_streams();
   bool is_allocated_locked(GpuAddress address, size_t size) const;
+  bool is_pinned(GpuAddress address, size_t size) const;
+  void count_copy(fake_gpu::Card& card, const fake_gpu::Entry& entry);
 
   const FakeGpuOptions options_;
   mutable std::mutex mutex_;
@@ -102,6 +109,7 @@ class FakeGpuDriver {
   std::vector<std::unique_ptr<fake_gpu::Record>> records_;
   std::vector<fake_gpu::Record*> free_records_;
   uint64_t next_ticket_ = 0;
+  int64_t pageable_copies_ = 0;
   bool hangs_released_ = false;
   bool ending_ = false;
   std::atomic<int> kernel_error_{0};

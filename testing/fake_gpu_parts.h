@@ -35,6 +35,8 @@ struct Card {
   struct Engine {
     bool busy = false;
     std::vector<uint64_t> ready;
+    int queued = 0;  ///< copies, issued and not done
+    int most_queued = 0;
   };
   Engine up, down;
   std::set<int> peers;

@@ -62,6 +62,7 @@ int FakeGpuDriver::push(FakeGpuFunction function, GpuStreamHandle handle, Entry 
   Card* card = stream == nullptr ? nullptr : stream->card;
   if (int error = enter_on(function, card); error != 0) return error;
   entry.ticket = ++next_ticket_;
+  if (entry.kind == Entry::Kind::kCopy) count_copy(*card, entry);
   stream->queue.push_back(std::move(entry));
   changed_.notify_all();
   return 0;
@@ -156,6 +157,7 @@ void FakeGpuDriver::serve(const std::shared_ptr<Stream>& stream) {
       entry.record->time_ns = RealClock::instance().now_ns();
     }
     if (entry.record != nullptr) drop_record(entry.record);
+    if (entry.kind == Entry::Kind::kCopy) --engine_of(card, entry).queued;
     stream->running = false;
     changed_.notify_all();
   }
@@ -200,6 +202,19 @@ int FakeGpuDriver::fill(const Entry& entry) {
   return 0;
 }
 
+Card::Engine& FakeGpuDriver::engine_of(Card& card, const Entry& entry) {
+  return reads_device(entry.direction) ? card.down : card.up;
+}
+
+void FakeGpuDriver::count_copy(Card& card, const Entry& entry) {
+  Card::Engine& engine = engine_of(card, entry);
+  engine.most_queued = std::max(engine.most_queued, ++engine.queued);
+  bool goes_up = entry.direction == CopyDirection::kHostToDevice;
+  bool goes_down = entry.direction == CopyDirection::kDeviceToHost;
+  if (!goes_up && !goes_down) return;
+  if (!is_pinned(goes_up ? entry.source : entry.target, entry.size)) ++pageable_copies_;
+}
+
 int FakeGpuDriver::run_copy(Lock& lock, Card& card, const Entry& entry) {
   if (reads_device(entry.direction) && !is_allocated_locked(entry.source, entry.size)) {
     return FakeGpuError::kIllegalAddress;
@@ -207,7 +222,7 @@ int FakeGpuDriver::run_copy(Lock& lock, Card& card, const Entry& entry) {
   if (writes_device(entry.direction) && !is_allocated_locked(entry.target, entry.size)) {
     return FakeGpuError::kIllegalAddress;
   }
-  Card::Engine& engine = reads_device(entry.direction) ? card.down : card.up;
+  Card::Engine& engine = engine_of(card, entry);
   engine.ready.push_back(entry.ticket);
   changed_.wait(lock, [&] {
     return !engine.busy &&

@@ -157,6 +157,10 @@ Status Trainer::Impl::build() {
   }
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   std::string unpinned = describe_pinning(pinning(), limits);
+  if (ByteCount ring = executor->ring_bytes(); ring > 0) {
+    unpinned += fmt::format("; parameters and gradients travel through {} that are pinned",
+                            format_bytes(ring));
+  }
   if (!unpinned.empty()) notes.push_back(std::move(unpinned));
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));

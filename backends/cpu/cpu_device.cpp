@@ -49,6 +49,9 @@ DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
   info.copy_engines = kCopyEngines;
   info.up_bytes_per_s = pacing.up_bytes_per_s;
   info.down_bytes_per_s = pacing.down_bytes_per_s;
+  // No limit: its engines look at one operation a stream, so what is queued behind costs an urgent
+  // copy nothing, and a thread that issues would compete with the threads that copy.
+  info.bulk_chunks_ahead = 0;
   info.is_real_hardware = false;
   info.speed = pacing.speed;
   return info;

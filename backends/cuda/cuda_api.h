@@ -33,6 +33,9 @@ class CudaApi {
   static constexpr const char* kBackendName = "cuda";
   static constexpr bool kIsRealHardware = true;
   static constexpr bool kIsAmd = false;
+  // An H200 lets one urgent copy in twenty wait for all chunks that are queued, chained or not;
+  // with 16 urgent copies take 0.4 ms at p99 and bulk keeps 97 % (docs/performance.md).
+  static constexpr int kBulkChunksAhead = 16;
   static constexpr int kSuccess = GpuErrorCode::kSuccess;
   static constexpr int kNotReady = GpuErrorCode::kNotReady;
   static constexpr int kOutOfMemory = GpuErrorCode::kOutOfMemory;

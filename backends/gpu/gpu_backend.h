@@ -161,6 +161,7 @@ class GpuBackend final : public Backend {
     info.memory_bytes =
         request.memory_bytes > 0 ? request.memory_bytes : card.total_bytes / request.part_count;
     info.numa_node = pci_numa_node(info.pci_address);
+    info.bulk_chunks_ahead = Api::kBulkChunksAhead;
     info.is_real_hardware = Api::kIsRealHardware;
   }
 

@@ -33,6 +33,7 @@ class HipApi {
   static constexpr const char* kBackendName = "hip";
   static constexpr bool kIsRealHardware = true;
   static constexpr bool kIsAmd = true;
+  static constexpr int kBulkChunksAhead = 16;  // as CUDA's: measured on no AMD card
   static constexpr int kSuccess = GpuErrorCode::kSuccess;
   static constexpr int kNotReady = GpuErrorCode::kNotReady;
   static constexpr int kOutOfMemory = GpuErrorCode::kOutOfMemory;

@@ -59,6 +59,9 @@ DeviceInfo make_info(const SimMachineProfile& profile, int card, int index,
   info.memory_bytes = memory_bytes > 0 ? memory_bytes : one.memory_bytes;
   info.copy_engines = 2;
   info.up_bytes_per_s = info.down_bytes_per_s = one.link_bytes_per_s;
+  // As on a card that keeps to the chain; threads that issue as chunks end have no place in virtual
+  // time.
+  info.bulk_chunks_ahead = 0;
   info.is_real_hardware = false;
   if (!profile.speeds.empty()) info.speed = profile.speeds[static_cast<size_t>(card)];
   return info;

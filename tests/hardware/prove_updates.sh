@@ -60,6 +60,9 @@ run memory-3G 'cuda:0[memory=3G]' schedule.update=overlap
 timeout 150 "$build/bench/bench_transfer" --device cuda:0 --json "$out/transfer.json" \
   >"$out/transfer.log" 2>&1 || { say "FAILED bench_transfer"; failed=1; }
 cat "$out/transfer.log"
+timeout 90 "$build/bench/bench_transfer" --device cuda:0 --causes --json "$out/causes.json" \
+  >"$out/causes.log" 2>&1 || { say "FAILED bench_transfer --causes"; failed=1; }
+cat "$out/causes.log"
 timeout 240 "$build/bench/optimizer" >"$out/optimizer.log" 2>&1 ||
   { say "FAILED bench/optimizer"; failed=1; }
 tail -60 "$out/optimizer.log"

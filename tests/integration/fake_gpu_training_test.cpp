@@ -3,7 +3,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "testing/decorated_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
-#include "tests/integration/training_fixture.h"
+#include "tests/integration/race_check_fixture.h"
 
 namespace stagecoach::testing {
 namespace {
@@ -92,6 +92,88 @@ TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
   Result<TinyResult> result = train_tiny(run_on("fake_gpu:all"), registry_);
   EXPECT_EQ(result.status().code(), StatusCode::kDeviceLost) << result.status().to_string();
   EXPECT_EQ(result.status().site().device.rfind("fake_gpu:", 0), 0u);
+}
+
+// What of the state is pageable travels through the lanes' rings, so that no copy of it is one that
+// drivers do not let run beside others; without rings such copies are made, and give the same bits.
+TEST_F(FakeGpuTraining, PageableStateTravelsThroughRings) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TinyRun run = run_on("fake_gpu:all");
+    run.dtype = dtype;
+    run.options.rounds = 2;
+    TinyRun on_cpu = run;
+    on_cpu.devices = "cpu:1";
+    const std::string expected = weights_of(on_cpu);
+    for (bool refuses_rings : {false, true}) {
+      FakeGpuMachine machine;
+      BackendRegistry registry;
+      registry.add(std::make_unique<DecoratedBackend>(
+          machine.make_backend(), std::make_shared<StateIsNotPinned>(refuses_rings)));
+      Result<TinyResult> result = train_tiny(run, registry);
+      ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+      EXPECT_EQ(result->weights_sha256, expected);
+      EXPECT_GT(result->report.pinning.slow, 0);
+      EXPECT_EQ(machine.driver().pageable_copies() > 0, refuses_rings)
+          << machine.driver().pageable_copies();
+      EXPECT_EQ(machine.driver().leaks(), "");
+    }
+  }
+}
+
+/// A model whose blocks of 1.3 MB are many copies at the fake's limit of two under way.
+TinyRun run_of_many_blocks(const std::string& devices) {
+  TinyRun run;
+  run.devices = devices;
+  run.iterations = 3;
+  run.model.n_embd = 128;
+  run.model.n_inner = 1024;
+  run.model.n_layer = 6;
+  return run;
+}
+
+// Parameters and gradients are many more copies than may be under way; activations come on top.
+TEST_F(FakeGpuTraining, LimitedLanesGiveTheCpusBits) {
+  for (const char* update : {"overlap", "async"}) {
+    TinyRun run = run_of_many_blocks("fake_gpu:all");
+    run.options.update = update;
+    TinyRun on_cpu = run;
+    on_cpu.devices = "cpu:1";
+    EXPECT_EQ(weights_of(run), weights_of(on_cpu)) << update;
+  }
+  EXPECT_EQ(machine_.driver().leaks(), "");
+}
+
+// On a slow link what training lets wait in a card's queues is the limit, and activations.
+TEST_F(FakeGpuTraining, ParametersDoNotFillTheQueuesOfACard) {
+  std::vector<int> most;
+  for (BulkMethod method : {BulkMethod::kAlternating, BulkMethod::kWhole}) {
+    FakeGpuOptions slow;
+    slow.copy_bytes_per_s = 400e6;
+    FakeGpuMachine machine(slow);
+    BackendRegistry registry;
+    registry.add(machine.make_backend());
+    TinyRun run = run_of_many_blocks("fake_gpu:0");
+    run.options.bulk = method;
+    run.iterations = 2;
+    Result<TinyResult> result = train_tiny(run, registry);
+    ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+    most.push_back(machine.driver().most_copies_queued());
+  }
+  EXPECT_LT(most[0] * 3 / 2, most[1]);
+}
+
+TEST_F(FakeGpuTraining, ACopyThatFailsWhileOthersAreHeldEndsTheRun) {
+  for (int nth : {20, 45, 90}) {
+    FakeGpuOptions slow;
+    slow.copy_bytes_per_s = 200e6;
+    FakeGpuMachine machine(slow);
+    BackendRegistry registry;
+    registry.add(machine.make_backend());
+    machine.driver().fail_call(FakeGpuFunction::copy_async, nth, FakeGpuError::kLaunchFailed);
+    Result<TinyResult> result = train_tiny(run_of_many_blocks("fake_gpu:all"), registry);
+    EXPECT_EQ(result.status().code(), StatusCode::kDeviceLost) << result.status().to_string();
+    EXPECT_EQ(result.status().site().verb, "copy") << result.status().to_string();
+  }
 }
 
 /// Trains on capped cards whose ops take the scratch memory of real kernels, and evaluates shorter

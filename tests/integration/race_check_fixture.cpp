@@ -51,6 +51,15 @@ Verdict Delays::before(const VerbCall& call) {
   return verdict;
 }
 
+Verdict StateIsNotPinned::before(const VerbCall& call) {
+  Verdict verdict;
+  std::string_view label = call.label.view();
+  bool is_refused = label == "training state" || label == "gradient slots" ||
+                    (refuses_rings_ && label == "staging ring");
+  if (call.verb == verbs::kAllocatePinned && is_refused) verdict.kind = Verdict::Kind::kExhaust;
+  return verdict;
+}
+
 std::shared_ptr<Interceptor> draw_delays(uint64_t seed, TinyRun& run) {
   switch (seed % 4) {
     case 0:

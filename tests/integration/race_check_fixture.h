@@ -44,6 +44,17 @@ class Delays final : public Interceptor {
   std::atomic<uint64_t> count_ = 0;
 };
 
+/// A system that lets the state of a run not be pinned, nor the rings of lanes where it says so.
+class StateIsNotPinned final : public Interceptor {
+ public:
+  explicit StateIsNotPinned(bool refuses_rings = false) : refuses_rings_(refuses_rings) {}
+  Verdict before(const VerbCall& call) override;
+  void after(const VerbCall&, const Status&) override {}
+
+ private:
+  bool refuses_rings_;
+};
+
 /// What seed `seed` delays: random verbs, uploads of parameters, downloads of gradients, or host
 /// work, which `run` is made to do slowly.
 std::shared_ptr<Interceptor> draw_delays(uint64_t seed, TinyRun& run);
