@@ -417,27 +417,6 @@ TEST_F(TrainRun, ASecondSignalEndsItAtOnce) {
   EXPECT_EQ(result.exit_code, 130);
 }
 
-TEST_F(TrainRun, KilledAtAnyMomentLeavesAWholeCheckpointOrNone) {
-  std::vector<std::string> settings = {"train.iterations=40", "output.save_every=1"};
-  std::vector<std::string> elsewhere = settings;
-  elsewhere.push_back("output.dir=whole");
-  ASSERT_EQ(folder_.train(elsewhere).exit_code, 0);
-  int killed = 0;
-  for (int delay_ms = 20; delay_ms < 400; delay_ms += 37) {
-    RunningCommand command(folder_.train_arguments(settings), folder_.path());
-    usleep(static_cast<unsigned>(delay_ms) * 1000);
-    command.send(SIGKILL);
-    CommandResult result = command.wait();
-    killed += result.signal == SIGKILL ? 1 : 0;
-    ASSERT_TRUE(result.signal == SIGKILL || result.exit_code == 0) << result.errors;
-  }
-  EXPECT_GT(killed, 0);
-  CommandResult rest = folder_.train(settings);
-  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
-  EXPECT_EQ(sha(), sha("whole"));
-  for (const std::string& name : folder_.list("out")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
-}
-
 TEST_F(TrainRun, ClosedStreamsDoNotMixIntoTheMetrics) {
   std::string command = "cd '" + folder_.path() + "' && '" STAGECOACH_COMMAND "'";
   for (const std::string& argument : folder_.train_arguments({}, {"--json"})) {
