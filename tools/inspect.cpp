@@ -6,6 +6,7 @@
 
 #include "hal/device_spec.h"
 #include "memory/activation_store.h"
+#include "scheduler/network_state.h"
 #include "scheduler/schedules/schedule.h"
 #include "scheduler/stage_memory.h"
 #include "tools/command.h"
@@ -66,12 +67,18 @@ Status add_devices(const std::string& text, const BackendRegistry& backends, Pla
 }
 
 /// Which parts of the trained state are moments and gradients.
-void split_state(const Network& network, int rounds, MemoryTable& table) {
+void split_state(const Network& network, Residence residence, MemoryTable& table) {
+  const PlanRequest& request = table.request;
+  HostStateOptions without =
+      state_options(network, request.rounds, residence, request.update, request.moments);
+  without.moments.count = 0;
+  table.moments =
+      table.host.state.trained - host_state_bytes(state_layouts(network), without).trained;
+  int rounds = request.rounds;
   DType gradient = rounds > 1 ? DType::kF32 : network.dtype;
   for (size_t index = 0; index < network.blocks.size(); ++index) {
     if (network.blocks[index].is_frozen) continue;
     auto block = static_cast<int>(index);
-    table.moments += 2 * Arena::padded(network.block_bytes(block, DType::kF32));
     table.gradients += Arena::padded(network.block_bytes(block, gradient));
   }
 }
@@ -105,7 +112,7 @@ Status fill_table(const InspectOptions& options, const Network& network, MemoryT
       return planned.status();
     }
   }
-  split_state(network, request.rounds, table);
+  split_state(network, residence, table);
   Status host = check_host_need(table.host, table.limits, kModelAdvice);
   if (host.is_ok()) return Status::ok();
   table.problem += (table.problem.empty() ? "" : "; ") + host.message();
@@ -129,6 +136,8 @@ Result<int> run(const InspectOptions& options, const CommandContext& context) {
   request.micro_batches = static_cast<int>(options.model.micro_batches);
   request.rounds = static_cast<int>(options.model.rounds);
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.model.update));
+  request.gated = asked_to_wait_for_norm(options.model, network.dtype);
+  request.moments = asked_moments(options.model);
   STAGECOACH_RETURN_IF_ERROR(fill_table(options, network, table));
   if (context.json) {
     Json json = Json::object();
@@ -176,6 +185,9 @@ Command make_inspect_command() {
        &options->devices},
       {"--schedule", "S", "roundpipe (default) or another that trains", &options->schedule}};
   for (CommandOption& option : model_command_options(options->model)) {
+    command.options.push_back(std::move(option));
+  }
+  for (CommandOption& option : optimizer_command_options(options->model)) {
     command.options.push_back(std::move(option));
   }
   command.options.push_back({"--host-memory", "SIZE",

@@ -210,7 +210,7 @@ Status Trainer::Impl::prepare_request() {
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
-  request.gated = options.clip_norm > 0 || scales_loss();
+  request.gated = updates_wait_for_norm(options, network.dtype);
   request.moments = moments;
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;

@@ -82,6 +82,18 @@ TEST(InspectCommand, AsyncKeepsASecondVersion) {
   }
 }
 
+// The table of docs/training.md, "Optimizers".
+TEST(InspectCommand, MomentsAreThoseOfTheOptimizer) {
+  auto moments = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--dtype", "bf16", "--host-memory", "64G"});
+    return static_cast<double>(inspect("gpt2", more).host("moments")) / 124'439'808;
+  };
+  EXPECT_NEAR(moments({}), 8, 1e-3);
+  EXPECT_NEAR(moments({"--optimizer", "lion"}), 4, 1e-3);
+  EXPECT_NEAR(moments({"--optimizer", "sgd", "--moments", "bf16"}), 2, 1e-3);
+  EXPECT_NEAR(moments({"--moments", "8bit"}), 2.03, 1e-2);
+}
+
 // What inspect admits, training takes, to the byte; what it refuses, training refuses.
 TEST(InspectCommand, AgreesWithTraining) {
   RunFolder folder;
