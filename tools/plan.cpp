@@ -172,6 +172,12 @@ struct Answer {
   std::string text;
 };
 
+void answer_updates(const ModelPlan& plan, const ModelOptions& asked, Answer& answer) {
+  UpdateTimes times = update_times(plan);
+  answer.json["updates"] = updates_to_json(plan, times, asked);
+  answer.text += updates_to_text(plan, times, asked);
+}
+
 void answer_longest(const LongestSequences& longest, Answer& answer) {
   int64_t least = std::min({longest.device, longest.tokens_of_host, longest.positions});
   Json& json = answer.json["max_sequence"];
@@ -239,12 +245,10 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   answer.json["t_max_s"] = plan.plan.planned.t_max_ns / 1e9;
   answer.json["plan_ms"] = plan.plan_ms;
   answer.json["predicted"] = predicted_to_json(plan, verification.executed, tokens);
-  UpdateTimes updates = update_times(plan);
-  answer.json["updates"] = updates_to_json(plan, updates, asked);
   answer.json["memory"] = memory_to_json(plan);
   answer.json["shares"] = shares_to_json(plan);
   answer.text += plan_to_text(plan, verification, tokens);
-  answer.text += updates_to_text(plan, updates, asked);
+  answer_updates(plan, asked, answer);
   if (options.explain) {
     PlanExplanation explanation = explain_plan(plan);
     answer.json["explain"] = explanation_to_json(explanation);
