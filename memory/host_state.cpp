@@ -338,6 +338,20 @@ BufferView HostState::compute_copy(int index, int64_t version) const {
   return block.copies[static_cast<size_t>(block.copy_of[static_cast<size_t>(version % 2)])];
 }
 
+void HostState::write_previous_copy(int index, int64_t offset, std::span<const std::byte> values) {
+  Block& block = blocks_[index];
+  STAGECOACH_CHECK(options_.versions == 2 && block.version > 0);
+  // A version that was skipped shares its copy with the one before it.
+  int copy = 1 - block.newest();
+  block.copy_of[static_cast<size_t>((block.version - 1) % 2)] = copy;
+  const BufferView& view = block.copies[static_cast<size_t>(copy)];
+  ByteCount begin = offset * dtype_size_bytes(options_.compute_dtype);
+  auto size = static_cast<ByteCount>(values.size());
+  STAGECOACH_CHECK(offset >= 0 && begin + size <= view.size);
+  std::memcpy(writing<std::byte>(view, begin, values.size(), Label(block.layout.name)),
+              values.data(), values.size());
+}
+
 void HostState::make_next(Block& block, int copy) {
   ++block.version;
   block.copy_of[static_cast<size_t>(block.version % 2)] = copy;

@@ -122,6 +122,9 @@ class HostState {
   BufferView compute_copy(int block) const { return compute_copy(block, blocks_[block].version); }
   /// The same for `version`: the newest or, where two are kept, the one before it.
   BufferView compute_copy(int block, int64_t version) const;
+  /// Sets what devices read of the version before the newest, in the compute dtype from element
+  /// `offset` on, of a trained block of which two are kept and that has had an update or a skip.
+  void write_previous_copy(int block, int64_t offset, std::span<const std::byte> values);
   /// For the update of a trained block once all its gradients have landed and been added.
   BlockMemory memory(int block);
   BlockBuffers buffers(int block) const;

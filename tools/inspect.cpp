@@ -6,6 +6,7 @@
 
 #include "hal/device_spec.h"
 #include "memory/activation_store.h"
+#include "scheduler/network_state.h"
 #include "scheduler/schedules/schedule.h"
 #include "scheduler/stage_memory.h"
 #include "tools/command.h"
@@ -13,6 +14,7 @@
 #include "tools/memory_table.h"
 #include "tools/model_options.h"
 #include "tools/rated_devices.h"
+#include "train/device_updates.h"
 #include "train/run_memory.h"
 #include "train/trainer.h"
 
@@ -26,6 +28,7 @@ constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
 struct InspectOptions {
   ModelOptions model;
   std::string devices, schedule = "roundpipe";
+  double device_share = 0;
 };
 
 Status check_options(const InspectOptions& options) {
@@ -34,7 +37,27 @@ Status check_options(const InspectOptions& options) {
     return invalid_argument(fmt::format("--schedule is '{}'; this version trains by {}",
                                         options.schedule, fmt::join(trained, ", ")));
   }
+  if (!(options.device_share >= 0 && options.device_share <= 1)) {
+    return invalid_argument(
+        fmt::format("--device-share is {}; it must be from 0 to 1", options.device_share));
+  }
   return check_model_options(options.model);
+}
+
+/// Sets aside on every device what updates there take.
+Status reserve_updates(const Network& network, PlanRequest& request) {
+  request.device_update_bytes = DeviceUpdates::bytes(network);
+  for (size_t device = 0; device < request.devices.size(); ++device) {
+    ByteCount& free = request.free_bytes[device];
+    if (free < request.device_update_bytes) {
+      return resource_exhausted(
+          fmt::format("device {} has {} free; updates there take {}: leave out --device-share",
+                      request.devices[device].id, format_bytes(free),
+                      format_bytes(request.device_update_bytes)));
+    }
+    free -= request.device_update_bytes;
+  }
+  return Status::ok();
 }
 
 /// Adds the devices of a --devices string and what is free on them. Simulated ones have the memory
@@ -66,12 +89,18 @@ Status add_devices(const std::string& text, const BackendRegistry& backends, Pla
 }
 
 /// Which parts of the trained state are moments and gradients.
-void split_state(const Network& network, int rounds, MemoryTable& table) {
+void split_state(const Network& network, Residence residence, MemoryTable& table) {
+  const PlanRequest& request = table.request;
+  HostStateOptions without =
+      state_options(network, request.rounds, residence, request.update, request.moments);
+  without.moments.count = 0;
+  table.moments =
+      table.host.state.trained - host_state_bytes(state_layouts(network), without).trained;
+  int rounds = request.rounds;
   DType gradient = rounds > 1 ? DType::kF32 : network.dtype;
   for (size_t index = 0; index < network.blocks.size(); ++index) {
     if (network.blocks[index].is_frozen) continue;
     auto block = static_cast<int>(index);
-    table.moments += 2 * Arena::padded(network.block_bytes(block, DType::kF32));
     table.gradients += Arena::padded(network.block_bytes(block, gradient));
   }
 }
@@ -105,7 +134,7 @@ Status fill_table(const InspectOptions& options, const Network& network, MemoryT
       return planned.status();
     }
   }
-  split_state(network, request.rounds, table);
+  split_state(network, residence, table);
   Status host = check_host_need(table.host, table.limits, kModelAdvice);
   if (host.is_ok()) return Status::ok();
   table.problem += (table.problem.empty() ? "" : "; ") + host.message();
@@ -122,6 +151,9 @@ Result<int> run(const InspectOptions& options, const CommandContext& context) {
   if (!options.devices.empty()) {
     STAGECOACH_RETURN_IF_ERROR(add_devices(options.devices, context.backends, request));
   }
+  if (options.device_share > 0) {
+    STAGECOACH_RETURN_IF_ERROR(reserve_updates(network, request));
+  }
   if (options.schedule == "single" && request.devices.size() > 1) {
     return invalid_argument(fmt::format("single has one device, not {}", request.devices.size()));
   }
@@ -129,6 +161,8 @@ Result<int> run(const InspectOptions& options, const CommandContext& context) {
   request.micro_batches = static_cast<int>(options.model.micro_batches);
   request.rounds = static_cast<int>(options.model.rounds);
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.model.update));
+  request.gated = asked_to_wait_for_norm(options.model, network.dtype);
+  request.moments = asked_moments(options.model);
   STAGECOACH_RETURN_IF_ERROR(fill_table(options, network, table));
   if (context.json) {
     Json json = Json::object();
@@ -178,6 +212,12 @@ Command make_inspect_command() {
   for (CommandOption& option : model_command_options(options->model)) {
     command.options.push_back(std::move(option));
   }
+  for (CommandOption& option : optimizer_command_options(options->model)) {
+    command.options.push_back(std::move(option));
+  }
+  command.options.push_back({"--device-share", "S",
+                             "share of the updates that devices make, 0 (default) to 1",
+                             &options->device_share});
   command.options.push_back({"--host-memory", "SIZE",
                              "what the host has (what this machine leaves a program now)",
                              &options->model.host_memory});

@@ -19,6 +19,34 @@ std::vector<CommandOption> model_command_options(ModelOptions& options) {
            &options.lora_rank}};
 }
 
+std::vector<CommandOption> optimizer_command_options(ModelOptions& options) {
+  return {{"--optimizer", "KIND", "adamw (default), adam, sgd (with momentum) or lion",
+           &options.optimizer},
+          {"--moments", "FORMAT", "fp32 (default), bf16 or 8bit", &options.moments},
+          {"--clip-norm", "C", "most of the norm of all gradients (1); 0: no clipping",
+           &options.clip_norm}};
+}
+
+namespace {
+
+TrainerOptions as_trained(const ModelOptions& options) {
+  TrainerOptions trained;
+  trained.optimizer = options.optimizer;
+  trained.moments = options.moments;
+  trained.clip_norm = options.clip_norm;
+  return trained;
+}
+
+}  // namespace
+
+MomentOptions asked_moments(const ModelOptions& options) {
+  return moment_options(as_trained(options));
+}
+
+bool asked_to_wait_for_norm(const ModelOptions& options, DType dtype) {
+  return updates_wait_for_norm(as_trained(options), dtype);
+}
+
 Status check_model_options(const ModelOptions& options) {
   const std::pair<const char*, int64_t> counts[] = {{"--batch", options.batch},
                                                     {"--microbatches", options.micro_batches},
@@ -37,6 +65,11 @@ Status check_model_options(const ModelOptions& options) {
   if (options.sequence != ModelOptions::kUnset && options.batch > kMostTokens / options.sequence) {
     return invalid_argument(fmt::format("--batch {} of --sequence {} is more than {} tokens",
                                         options.batch, options.sequence, kMostTokens));
+  }
+  STAGECOACH_RETURN_IF_ERROR(check_optimizer(as_trained(options)));
+  if (!(options.clip_norm >= 0)) {
+    return invalid_argument(
+        fmt::format("--clip-norm is {}; it must be 0 or above", options.clip_norm));
   }
   if (options.batch % options.micro_batches != 0) {
     return invalid_argument(fmt::format("--microbatches is {}; it must divide --batch, {}",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 
 #include "core/clock.h"
 #include "memory/activation_store.h"
@@ -25,6 +26,7 @@ HostNeed need_of(const Network& network, const ModelPlanRequest& request,
   step.micro_batches = request.micro_batches;
   step.rounds = request.rounds;
   step.update = request.update;
+  step.moments = request.moments;
   HostNeed need = host_need_before_planning(network, step, Residence::kStreamed);
   need.boundaries =
       ActivationStore::bytes(home_boundaries(network, shape, stages), request.micro_batches);
@@ -35,12 +37,13 @@ StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
                     const RatedDevices& rated) {
   StepSetup setup;
   ProfileRates rates{rated.flop_per_s, rated.host_bytes_per_s,
-                     update_bytes_per_parameter(network.dtype, request.rounds, {})};
+                     update_bytes_per_parameter(network.dtype, request.rounds, request.moments)};
   setup.layers = profile_network(network, request.shape, rates);
   use_rated_devices(rated, setup);
   setup.micro_batches = request.micro_batches;
   setup.rounds = request.rounds;
   setup.update = request.update;
+  setup.gated = request.gated;
   return setup;
 }
 
@@ -79,13 +82,59 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
   return plan;
 }
 
+namespace {
+
+/// The same step, on the devices that the plan uses, with updates that take no time.
+double step_without_updates_ns(const ModelPlan& plan) {
+  StepSetup without = plan.setup;
+  for (LayerProfile& layer : without.layers) {
+    layer.update_ns = 0;
+    layer.update_bytes = 0;
+  }
+  without.devices.clear();
+  for (int device : plan.plan.devices) without.devices.push_back(plan.setup.devices[device]);
+  return predict_step(without, CostTable(without.layers), plan.plan.planned.slots).step_ns;
+}
+
+/// What the devices of the plan take together for a round's slots, those of `kinds` alone.
+double round_ns(const ModelPlan& plan, std::initializer_list<ActionKind> kinds) {
+  CostTable costs(plan.setup.layers);
+  double slots_ns = 0, speeds = 0;
+  for (const Stage& stage : plan.plan.planned.slots.stages) {
+    bool counts = std::find(kinds.begin(), kinds.end(), stage.kind) != kinds.end();
+    if (counts) slots_ns += costs.time_ns(stage);
+  }
+  for (int device : plan.plan.devices) speeds += plan.setup.devices[device].speed;
+  return plan.setup.round_size() * slots_ns / speeds;
+}
+
+}  // namespace
+
+UpdateTimes update_times(const ModelPlan& plan) {
+  const StepPrediction& prediction = plan.plan.planned.prediction;
+  UpdateTimes times;
+  times.update_ns = CostTable(plan.setup.layers).update_ns();
+  if (plan.setup.update == UpdateMode::kBarrier) {
+    times.exposed_ns = prediction.update_exposed_ns;
+    return times;
+  }
+  double without_ns = step_without_updates_ns(plan);
+  times.exposed_ns = std::max(0.0, prediction.step_ns - without_ns);
+  if (plan.setup.update == UpdateMode::kAsync) {
+    times.window_ns = without_ns;
+  } else {
+    times.window_ns = round_ns(plan, {ActionKind::kForward});
+    if (!plan.setup.gated) times.window_ns += round_ns(plan, {ActionKind::kBackward});
+  }
+  return times;
+}
+
 PlanExplanation explain_plan(const ModelPlan& plan) {
   PlanExplanation explanation;
   const StepSetup& setup = plan.setup;
   CostTable costs(setup.layers);
   const std::vector<Stage>& stages = plan.plan.planned.slots.stages;
   std::vector<StageLoad> loads = costs.loads(stages);
-  explanation.update_ns = costs.update_ns();
   // A round's stages together: short stages borrow time from long ones.
   double slots_ns = 0, in_bytes = 0, parameter_bytes = 0, speeds = 0, up_rate = 0;
   for (const StageLoad& load : loads) {
@@ -107,19 +156,6 @@ PlanExplanation explain_plan(const ModelPlan& plan) {
       explanation.hidden_from_round =
           std::max(1, static_cast<int>(std::ceil(parameter_bytes / up_rate / room)));
     }
-  }
-  double devices = static_cast<double>(plan.plan.devices.size());
-  explanation.update_window_ns = setup.round_size() * slots_ns / devices;
-  if (setup.update != UpdateMode::kBarrier) {
-    // The same step with free updates.
-    StepSetup without = setup;
-    for (LayerProfile& layer : without.layers) layer.update_ns = 0;
-    without.devices.clear();
-    for (int device : plan.plan.devices) without.devices.push_back(setup.devices[device]);
-    StepPrediction step = predict_step(without, CostTable(without.layers), plan.plan.planned.slots);
-    explanation.exposed_ns = std::max(0.0, plan.plan.planned.prediction.step_ns - step.step_ns);
-  } else {
-    explanation.exposed_ns = plan.plan.planned.prediction.update_exposed_ns;
   }
   Result<PlannedStages> rule = plan_by_roundpipe_rule(setup);
   if (rule.is_ok()) explanation.rule = std::move(rule).value();

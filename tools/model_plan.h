@@ -18,8 +18,10 @@ struct ModelPlanRequest {
   int micro_batches = 4;
   int rounds = 1;
   UpdateMode update = UpdateMode::kOverlap;
-  HostLimits host;           ///< of longest_sequences, and of plans where that is asked for
-  bool checks_host = false;  ///< whether plans must fit into it
+  bool gated = false;          ///< whether updates wait for the norm of all gradients
+  MomentOptions moments = {};  ///< of the optimizer
+  HostLimits host;             ///< of longest_sequences, and of plans where that is asked for
+  bool checks_host = false;    ///< whether plans must fit into it
 };
 
 /// A model's plan with everything that `stagecoach plan` says of it.
@@ -36,11 +38,19 @@ struct ModelPlan {
 Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& request,
                              const RatedDevices& rated);
 
+/// What a step takes for its updates.
+struct UpdateTimes {
+  double update_ns = 0;  ///< all updates one after the other
+  /// What devices compute meanwhile, about: with `overlap` the next forward up to the last layer
+  /// that waits, and unless updates wait for the norm the backward of the last round before it;
+  /// with `async` a whole step; with `barrier` nothing.
+  double window_ns = 0;
+  double exposed_ns = 0;  ///< how much longer a step is than with updates that take no time
+};
+UpdateTimes update_times(const ModelPlan& plan);
+
 /// Why a step takes what it takes.
 struct PlanExplanation {
-  double update_ns = 0;         ///< all updates one after the other
-  double update_window_ns = 0;  ///< backward of the last round and the next forward, about
-  double exposed_ns = 0;        ///< of the updates
   /// Micro-batches of a round from which the parameters of the next stage arrive in time; nothing
   /// when activations alone fill a link.
   std::optional<int> hidden_from_round;

@@ -67,11 +67,30 @@ Json predicted_to_json(const ModelPlan& plan, const std::optional<ExecutedStep>&
   return json;
 }
 
+Json updates_to_json(const ModelPlan& plan, const UpdateTimes& times, const ModelOptions& asked) {
+  Json json = Json::object();
+  json["mode"] = update_mode_name(plan.setup.update);
+  json["waits_for_norm"] = plan.setup.gated;
+  json["optimizer"] = asked.optimizer;
+  json["moments"] = asked.moments;
+  json["host_s"] = times.update_ns / 1e9;
+  json["window_s"] = times.window_ns / 1e9;
+  json["exposed_s"] = times.exposed_ns / 1e9;
+  return json;
+}
+
+std::string updates_to_text(const ModelPlan& plan, const UpdateTimes& times,
+                            const ModelOptions& asked) {
+  return fmt::format(
+      "updates: {} with {} moments, {}{}: {:.4g} ms of host time, {:.4g} ms of computing to hide "
+      "them behind, {:.4g} ms of a step wait for them\n",
+      asked.optimizer, asked.moments, update_mode_name(plan.setup.update),
+      plan.setup.gated ? ", after the norm of all gradients" : "", times.update_ns / 1e6,
+      times.window_ns / 1e6, times.exposed_ns / 1e6);
+}
+
 Json explanation_to_json(const PlanExplanation& explanation) {
   Json json = Json::object();
-  json["update_s"] = explanation.update_ns / 1e9;
-  json["update_window_s"] = explanation.update_window_ns / 1e9;
-  json["update_exposed_s"] = explanation.exposed_ns / 1e9;
   json["link_hidden_from_round"] =
       explanation.hidden_from_round ? Json(*explanation.hidden_from_round) : Json();
   if (!explanation.rule) return json;
@@ -135,16 +154,11 @@ std::string plan_to_text(const ModelPlan& plan, const Verification& verification
 }
 
 std::string explanation_to_text(const PlanExplanation& explanation) {
-  std::string text = fmt::format(
-      "updates take {:.4g} ms of host time, the last backward and the next forward about {:.4g} "
-      "ms; "
-      "{:.4g} ms of a step wait for updates\n",
-      explanation.update_ns / 1e6, explanation.update_window_ns / 1e6,
-      explanation.exposed_ns / 1e6);
-  text += explanation.hidden_from_round
-              ? fmt::format("the link is hidden from rounds of {} micro-batches of this size on\n",
-                            *explanation.hidden_from_round)
-              : "activations alone fill the link: larger rounds do not hide it\n";
+  std::string text =
+      explanation.hidden_from_round
+          ? fmt::format("the link is hidden from rounds of {} micro-batches of this size on\n",
+                        *explanation.hidden_from_round)
+          : "activations alone fill the link: larger rounds do not hide it\n";
   if (!explanation.rule) return text + "RoundPipe's own rule does not fit these devices\n";
   return text + fmt::format("RoundPipe's own rule: step {:.6g} ms, idle share {:.4f}: {}\n",
                             explanation.rule->prediction.step_ns / 1e6,
@@ -157,6 +171,12 @@ struct Answer {
   Json json = Json::object();
   std::string text;
 };
+
+void answer_updates(const ModelPlan& plan, const ModelOptions& asked, Answer& answer) {
+  UpdateTimes times = update_times(plan);
+  answer.json["updates"] = updates_to_json(plan, times, asked);
+  answer.text += updates_to_text(plan, times, asked);
+}
 
 void answer_longest(const LongestSequences& longest, Answer& answer) {
   int64_t least = std::min({longest.device, longest.tokens_of_host, longest.positions});
@@ -194,6 +214,8 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   request.shape = asked.shape(model.sequence);
   request.micro_batches = static_cast<int>(asked.micro_batches);
   request.rounds = static_cast<int>(asked.rounds);
+  request.gated = asked_to_wait_for_norm(asked, network.dtype);
+  request.moments = asked_moments(asked);
   double tokens = static_cast<double>(asked.batch * model.sequence);
   Answer answer;
   if (options.max_sequence) {
@@ -226,6 +248,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   answer.json["memory"] = memory_to_json(plan);
   answer.json["shares"] = shares_to_json(plan);
   answer.text += plan_to_text(plan, verification, tokens);
+  answer_updates(plan, asked, answer);
   if (options.explain) {
     PlanExplanation explanation = explain_plan(plan);
     answer.json["explain"] = explanation_to_json(explanation);
@@ -259,6 +282,9 @@ Command make_plan_command() {
       {"--devices", "SPEC", "devices to plan for, such as sim:8xrtx4090", &options->devices, true},
       {"--schedule", "S", "roundpipe (default) or single", &options->schedule}};
   for (CommandOption& option : model_command_options(options->model)) {
+    command.options.push_back(std::move(option));
+  }
+  for (CommandOption& option : optimizer_command_options(options->model)) {
     command.options.push_back(std::move(option));
   }
   command.options.insert(

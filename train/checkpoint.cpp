@@ -10,10 +10,9 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "core/digest.h"
 #include "core/file.h"
 #include "model/gpt2_weights.h"
-#include "model/safetensors.h"
+#include "train/checkpoint_tensors.h"
 
 namespace stagecoach {
 
@@ -29,9 +28,9 @@ constexpr int64_t kMaxIteration = int64_t{1} << 31;
 constexpr std::string_view kUnfinishedSuffix = ".tmp";
 constexpr const char* kLink = "checkpoint";
 constexpr const char* kStateFile = "trainer_state.json";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
-/// Every file but the state file, which lists them with their sizes.
-constexpr const char* kListedFiles[] = {"config.json", "model.safetensors", kOptimizerFile};
+/// Every file but the state file, which lists those that are there with their sizes.
+constexpr const char* kListedFiles[] = {"config.json", "model.safetensors", kMomentsFile,
+                                        kPreviousFile};
 /// Bytes a tensor's entry takes in a header, and those of the small files.
 constexpr ByteCount kHeaderBytesPerTensor = 256;
 constexpr ByteCount kSmallFilesBytes = 64 * kKiB;
@@ -83,15 +82,18 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   json["data_digest"] = record.data_digest;
   json["weights_sha256"] = record.weights_sha256;
   json["moments_sha256"] = record.moments_sha256;
+  if (!record.previous_sha256.empty()) json["previous_sha256"] = record.previous_sha256;
   if (dtype_of(record) == "fp16") {
     json["loss_scale"]["value"] = record.loss_scale.value;
     json["loss_scale"]["good_steps"] = record.loss_scale.good_steps;
     json["loss_scale"]["skipped_steps"] = record.loss_scale.skipped_steps;
+    json["loss_scale"]["previous_value"] = record.previous_loss_scale;
   }
   json["config"] = record.config;
   json["model"] = record.model;
   for (const char* file : kListedFiles) {
     std::error_code ignored;
+    if (!fs::exists(folder + "/" + file, ignored)) continue;
     json["files"][file] = static_cast<int64_t>(fs::file_size(folder + "/" + file, ignored));
   }
   return json;
@@ -114,8 +116,13 @@ Status read_loss_scale(const Json& json, const std::string& path, CheckpointReco
   record.loss_scale = {scale->find("value")->as_number(), scale->find("good_steps")->as_integer(),
                        scale->find("skipped_steps")->as_integer()};
   const LossScale& read = record.loss_scale;
+  // Versions before this key went on with the newest.
+  record.previous_loss_scale = has(*scale, "previous_value", &Json::is_number)
+                                   ? scale->find("previous_value")->as_number()
+                                   : read.value;
   bool possible = read.value >= kLeastLossScale && read.good_steps >= 0 &&
-                  read.skipped_steps >= 0 && read.skipped_steps <= record.iteration;
+                  record.previous_loss_scale >= kLeastLossScale && read.skipped_steps >= 0 &&
+                  read.skipped_steps <= record.iteration;
   if (possible) return Status::ok();
   return data_loss(fmt::format("{}: loss_scale is {} after {} good steps and {} skipped ones of {}",
                                path, read.value, read.good_steps, read.skipped_steps,
@@ -164,6 +171,9 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   record.data_digest = json.find("data_digest")->as_string();
   record.weights_sha256 = json.find("weights_sha256")->as_string();
   record.moments_sha256 = json.find("moments_sha256")->as_string();
+  if (has(json, "previous_sha256", &Json::is_string)) {
+    record.previous_sha256 = json.find("previous_sha256")->as_string();
+  }
   if (has(json, "loss_first", &Json::is_number)) {
     record.loss_first = json.find("loss_first")->as_number();
   }
@@ -171,118 +181,6 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
     record.loss_last = json.find("loss_last")->as_number();
   }
   return record;
-}
-
-std::vector<int64_t> dimensions(const Shape& shape) {
-  return {shape.dims.begin(), shape.dims.begin() + shape.rank};
-}
-
-constexpr Moment kMoments[] = {Moment::kFirst, Moment::kSecond};
-
-/// Those of them that are kept.
-std::span<const Moment> kept_moments(const MomentOptions& moments) {
-  return std::span(kMoments).first(static_cast<size_t>(moments.count));
-}
-
-std::string moment_name(const ParameterInfo& parameter, Moment moment) {
-  return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
-}
-
-/// Calls `visit(block, parameter, moment)`, which returns a Status, for what has moments, in block
-/// order; ends with the first failure.
-template <typename Visit>
-Status for_each_moment(const Trainer& trainer, Visit visit) {
-  const Network& network = trainer.network();
-  for (int block = 0; block < static_cast<int>(network.blocks.size()); ++block) {
-    if (network.blocks[block].is_frozen) continue;
-    for (const ParameterInfo& parameter : network.blocks[block].parameters) {
-      for (Moment moment : kept_moments(trainer.moments())) {
-        STAGECOACH_RETURN_IF_ERROR(visit(block, parameter, moment));
-      }
-    }
-  }
-  return Status::ok();
-}
-
-MomentView view_of(Trainer& trainer, int block, const ParameterInfo& parameter, Moment moment) {
-  return trainer.moment(moment, block, parameter.offset, parameter.shape.element_count());
-}
-
-SafetensorsType type_of(MomentFormat format) {
-  if (format == MomentFormat::kFloat32) return SafetensorsType::kF32;
-  return format == MomentFormat::kBFloat16 ? SafetensorsType::kBF16 : SafetensorsType::kU8;
-}
-
-constexpr const char* kScalesSuffix = ".scales";
-
-/// sha256 of all moments of every parameter as they are kept, in block order.
-Result<std::string> moments_sha256(Trainer& trainer) {
-  Sha256 digest;
-  auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
-    MomentView view = view_of(trainer, block, parameter, moment);
-    digest.update(view.values.data(), static_cast<ByteCount>(view.values.size()));
-    digest.update(view.scales.data(), static_cast<ByteCount>(view.scales.size_bytes()));
-    return Status::ok();
-  };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
-  return digest.hex();
-}
-
-Status save_moments(const std::string& folder, Trainer& trainer) {
-  std::vector<SafetensorsTensor> tensors;
-  auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
-    MomentView view = view_of(trainer, block, parameter, moment);
-    SafetensorsTensor tensor;
-    tensor.shape = dimensions(parameter.shape);
-    tensor.name = moment_name(parameter, moment);
-    tensor.type = type_of(trainer.moments().format);
-    tensor.data = view.values.data();
-    if (!view.scales.empty()) {
-      SafetensorsTensor scales;
-      scales.shape = {static_cast<int64_t>(view.scales.size())};
-      scales.name = tensor.name + kScalesSuffix;
-      scales.data = view.scales.data();
-      tensors.push_back(std::move(scales));
-    }
-    tensors.push_back(std::move(tensor));
-    return Status::ok();
-  };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
-  return write_safetensors(folder + "/" + kOptimizerFile, std::move(tensors));
-}
-
-/// Copies a whole tensor of `type` and `shape`, bit for bit.
-Status load_tensor(const SafetensorsFile& file, const std::string& name, SafetensorsType type,
-                   const std::vector<int64_t>& shape, std::span<std::byte> out) {
-  const SafetensorInfo* tensor = file.find(name);
-  if (tensor == nullptr) {
-    return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
-  }
-  if (tensor->type != type || tensor->shape != shape) {
-    return data_loss(fmt::format("'{}': tensor '{}' is {} of shape {}, expected {} of shape {}",
-                                 file.path(), name, safetensors_type_name(tensor->type),
-                                 format_shape(tensor->shape), safetensors_type_name(type),
-                                 format_shape(shape)));
-  }
-  std::span<const std::byte> bytes = file.bytes(*tensor);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-  return Status::ok();
-}
-
-Status load_moments(const std::string& folder, Trainer& trainer) {
-  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
-                              SafetensorsFile::open(folder + "/" + kOptimizerFile));
-  auto load = [&](int block, const ParameterInfo& parameter, Moment moment) -> Status {
-    MomentView view = view_of(trainer, block, parameter, moment);
-    std::string name = moment_name(parameter, moment);
-    STAGECOACH_RETURN_IF_ERROR(load_tensor(file, name, type_of(trainer.moments().format),
-                                           dimensions(parameter.shape), view.values));
-    if (view.scales.empty()) return Status::ok();
-    return load_tensor(file, name + kScalesSuffix, SafetensorsType::kF32,
-                       {static_cast<int64_t>(view.scales.size())},
-                       std::as_writable_bytes(view.scales));
-  };
-  return for_each_moment(trainer, load);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
@@ -303,6 +201,11 @@ Status write_files(const std::string& folder, const CheckpointRecord& record, Tr
   CheckpointRecord stamped = record;
   stamped.weights_sha256 = trainer.weights_sha256();
   stamped.loss_scale = trainer.loss_scale();
+  stamped.previous_loss_scale = trainer.previous_loss_scale();
+  if (trainer.keeps_previous()) {
+    STAGECOACH_RETURN_IF_ERROR(save_previous(folder, trainer));
+    stamped.previous_sha256 = previous_sha256(trainer);
+  }
   STAGECOACH_ASSIGN_OR_RETURN(stamped.moments_sha256, moments_sha256(trainer));
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
@@ -363,16 +266,19 @@ Status describe_save_failure(const Status& status, const std::string& run_folder
 
 }  // namespace
 
-ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments) {
+ByteCount checkpoint_bytes(const Trainer& trainer) {
+  const Network& network = trainer.network();
+  const MomentOptions& moments = trainer.moments();
   ByteCount tensors = 0;
   for (const ParameterBlock& block : network.blocks) {
     tensors += static_cast<ByteCount>(block.parameters.size());
   }
   double kept =
       static_cast<double>(sizeof(float)) + moments.count * moment_bytes_per_element(moments.format);
+  if (trainer.keeps_previous()) kept += static_cast<double>(dtype_size_bytes(network.dtype));
   // Every tensor's last scale may be of few elements.
   ByteCount scales = tensors * moments.count * ByteCount{sizeof(float)};
-  ByteCount headers = (1 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
+  ByteCount headers = (2 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
   return static_cast<ByteCount>(static_cast<double>(network.parameter_count()) * kept) + scales +
          headers + kSmallFilesBytes;
 }
@@ -397,7 +303,6 @@ Status check_free_space(const std::string& folder, ByteCount needed) {
 Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
                        Trainer& trainer, int64_t keep_last) {
   STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
-  STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
   std::string name = fmt::format("{}{}", kFolderPrefix, record.iteration);
   std::string folder = folder_of(run_folder, record.iteration);
   std::string unfinished = unfinished_folder_of(run_folder, record.iteration);
@@ -411,7 +316,7 @@ Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& re
     remove_folder(run_folder, record.iteration, folder);
   }
   fs::remove_all(unfinished, ignored);
-  ByteCount needed = checkpoint_bytes(trainer.network(), trainer.moments());
+  ByteCount needed = checkpoint_bytes(trainer);
   auto write = [&]() -> Status {
     STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, needed));
     STAGECOACH_RETURN_IF_ERROR(write_files(unfinished, record, trainer));
@@ -474,8 +379,11 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   };
   STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
+  bool has_previous = trainer.keeps_previous() && !checkpoint.record.previous_sha256.empty();
+  if (has_previous) STAGECOACH_RETURN_IF_ERROR(load_previous(checkpoint.path, trainer));
   trainer.set_iteration(checkpoint.record.iteration);
-  trainer.set_loss_scale(checkpoint.record.loss_scale);
+  const LossScale& scale = checkpoint.record.loss_scale;
+  trainer.set_loss_scale(scale, has_previous ? checkpoint.record.previous_loss_scale : scale.value);
   auto check = [&](const char* file, const char* what, const std::string& found,
                    const std::string& expected) -> Status {
     if (found == expected) return Status::ok();
@@ -488,7 +396,11 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   STAGECOACH_RETURN_IF_ERROR(check("model.safetensors", "weights", trainer.weights_sha256(),
                                    checkpoint.record.weights_sha256));
   STAGECOACH_ASSIGN_OR_RETURN(std::string moments, moments_sha256(trainer));
-  return check("optimizer.safetensors", "moments", moments, checkpoint.record.moments_sha256);
+  STAGECOACH_RETURN_IF_ERROR(
+      check(kMomentsFile, "moments", moments, checkpoint.record.moments_sha256));
+  if (!has_previous) return Status::ok();
+  return check(kPreviousFile, "previous weights", previous_sha256(trainer),
+               checkpoint.record.previous_sha256);
 }
 
 namespace {
@@ -502,6 +414,25 @@ std::string value_at(const Json& config, std::string_view section, std::string_v
     if (value != nullptr) return value->dump();
   }
   return "absent";
+}
+
+/// `async` computes with other weights than the other modes, which are as good as each other.
+void note_update_mode(const CheckpointRecord& record, const Json& here,
+                      std::vector<std::string>* notes) {
+  std::string old_value = value_at(record.config, "schedule", "update");
+  std::string new_value = value_at(here, "schedule", "update");
+  const std::string is_async = "\"async\"";
+  if (new_value == is_async && record.previous_sha256.empty()) {
+    notes->push_back(fmt::format(
+        "the checkpoint (schedule.update = {}) holds no weights before the newest: the next step "
+        "computes with the newest, as the first of a new async run does",
+        old_value));
+  } else if (old_value == is_async && new_value != is_async) {
+    notes->push_back(fmt::format(
+        "schedule.update was {} and is {} now: the next step computes with the newest weights, and "
+        "results go on from here with other bits",
+        old_value, new_value));
+  }
 }
 
 Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const std::string& there,
@@ -561,6 +492,7 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
         fmt::format("train.{} was {} and is {} now: results go on from here with other bits", key,
                     old_value, new_value));
   }
+  note_update_mode(record, here, notes);
   return Status::ok();
 }
 

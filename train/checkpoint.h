@@ -17,7 +17,8 @@ namespace stagecoach {
 ///
 /// A checkpoint is a folder RUN/checkpoint-<iteration>: config.json and model.safetensors (fp32,
 /// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments
-/// that the optimizer keeps) and trainer_state.json. RUN/checkpoint is a link to the newest.
+/// that the optimizer keeps), of `async` previous.safetensors (what devices read of the weights
+/// before those) and trainer_state.json. RUN/checkpoint is a link to the newest.
 struct CheckpointRecord {
   int64_t iteration = 0;  ///< updates done
   Json config;            ///< the training configuration
@@ -25,9 +26,11 @@ struct CheckpointRecord {
   std::string data_digest;
   std::string weights_sha256;
   std::string moments_sha256;
+  std::string previous_sha256;  ///< empty: not kept
   double loss_first = 0;
   double loss_last = 0;
-  LossScale loss_scale;  ///< of fp16
+  LossScale loss_scale;            ///< of fp16
+  double previous_loss_scale = 0;  ///< of fp16: before the last step
 };
 
 /// A whole checkpoint on disk.
@@ -36,8 +39,8 @@ struct FoundCheckpoint {
   CheckpointRecord record;
 };
 
-/// Bytes a checkpoint of this network takes, rounded up generously.
-ByteCount checkpoint_bytes(const Network& network, const MomentOptions& moments);
+/// Bytes a checkpoint of this run takes, rounded up generously.
+ByteCount checkpoint_bytes(const Trainer& trainer);
 
 /// Ok when the file system of `folder` (which need not exist yet) has room for `needed` bytes; else
 /// an io failure that names both and what to do.
@@ -60,13 +63,14 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
 /// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
-/// Fills parameters, moments, loss scale and iteration of `trainer`. Data loss when the weights are
-/// not those that the record's digest names.
+/// Fills parameters, moments, loss scale and iteration of `trainer`, which has made no step; with
+/// `async` the weights before the newest too, which are those where the checkpoint has no others.
+/// Data loss when they are not those that the record's digests name.
 Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
 
 /// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid
 /// argument that names the first difference of model, data, tokenizer, batch and optimizer.
-/// `notes` receives differences that are allowed but change bits.
+/// `notes` receives differences that are allowed but change bits, and what the checkpoint lacks.
 Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& config,
                        const Json& model, const std::string& data_digest,
                        std::vector<std::string>* notes);

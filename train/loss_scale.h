@@ -42,21 +42,24 @@ class LossScales {
  public:
   LossScale latest;
 
-  /// After step `step` (from 0), which follows the one noted before.
+  /// After step `step`, which follows the one noted before.
   void note(int64_t step, bool gradients_are_finite) {
     latest = next_loss_scale(latest, gradients_are_finite);
     after_[static_cast<size_t>(step) % after_.size()] = latest;
   }
-  /// The state that step `step` begins with; the verdict of the one before it has been noted, and
+  /// The factor that step `step` begins with; the verdict of the one before it has been noted, and
   /// at most one more.
-  const LossScale& before(int64_t step) const {
-    return step > 0 ? after_[static_cast<size_t>(step - 1) % after_.size()] : started_with_;
+  double value_before(int64_t step) const {
+    return step > 0 ? after_[static_cast<size_t>(step - 1) % after_.size()].value : previous_value_;
   }
-  /// Begins with `scale`, at step 0.
-  void restart(const LossScale& scale) { latest = started_with_ = scale; }
+  /// Begins with `scale`, at step 1; `previous_value` is the factor of the step before that.
+  void restart(const LossScale& scale, double previous_value) {
+    latest = after_[0] = scale;
+    previous_value_ = previous_value;
+  }
 
  private:
-  LossScale started_with_;
+  double previous_value_ = kInitialLossScale;
   std::array<LossScale, 4> after_;
 };
 

@@ -151,7 +151,7 @@ Status check_disk(const PreparedRun& run) {
   int64_t copies = std::min(saves, output.keep_last + 1);
   if (run.resume_from.has_value()) copies = std::min<int64_t>(copies, output.keep_last);
   const Trainer& trainer = *run.session.trainer;
-  ByteCount each = checkpoint_bytes(trainer.network(), trainer.moments());
+  ByteCount each = checkpoint_bytes(trainer);
   return check_free_space(output.dir, std::max<int64_t>(copies, 1) * each);
 }
 

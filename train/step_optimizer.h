@@ -30,7 +30,7 @@ class StepOptimizer final : public BlockOptimizer {
     UpdateNumbers numbers;              ///< without learning rate, decay and gradient scale
     double learning_rate = 0;           ///< of groups with scale 1
     double clip_norm = 0;               ///< 0: off
-    int64_t step = 0;                   ///< from 0, for `loss_scales`
+    int64_t step = 0;                   ///< for `loss_scales`
     double loss_scale = 1;              ///< that gradients were computed with
     LossScales* loss_scales = nullptr;  ///< of fp16: what verdicts go into; must outlive it
     std::vector<DeviceUpdater*> device_updaters;  ///< must outlive it

@@ -36,6 +36,10 @@ namespace stagecoach {
 
 namespace {
 
+/// Steps are numbered from here on, so that there is a version before the first one's: a run that
+/// goes on with `async` computes its first step with it.
+constexpr int64_t kFirstStep = 1;
+
 bool ends_with_any(const std::string& name, const std::vector<std::string>& suffixes) {
   return std::any_of(suffixes.begin(), suffixes.end(),
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
@@ -112,7 +116,7 @@ struct Trainer::Impl {
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
   int64_t passes_loaded = 0;
-  int64_t steps_asked = 0;
+  int64_t steps_asked = kFirstStep;                ///< the number of the next
   std::map<int64_t, size_t> passes_of_step;        ///< begun, by step
   std::map<int64_t, std::vector<double>> bubbles;  ///< of passes that have ended, by step
   std::deque<StepOutcome> ended_steps;             ///< whose passes may not have been reported
@@ -165,7 +169,7 @@ Status Trainer::Impl::build() {
   StepSetup setup = step_setup(network, request);
   tuner.emplace(std::move(setup.layers), std::move(setup.devices));
   if (!options.times_layers) tuner->settle();
-  loss_scales.restart({options.loss_scale, 0, 0});
+  loss_scales.restart({options.loss_scale, 0, 0}, options.loss_scale);
   for (const ParameterBlock& block : network.blocks) {
     std::vector<ParameterGroup> of_block;
     for (const ParameterInfo& parameter : block.parameters) {
@@ -210,7 +214,7 @@ Status Trainer::Impl::prepare_request() {
   request.max_stage_layers = static_cast<int>(options.max_stage_layers);
   request.is_static = options.dispatch == "static";
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
-  request.gated = options.clip_norm > 0 || scales_loss();
+  request.gated = updates_wait_for_norm(options, network.dtype);
   request.moments = moments;
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
@@ -240,6 +244,10 @@ Status Trainer::Impl::build_state() {
       state, HostState::create(pinning, state_layouts(network),
                                state_options(network, static_cast<int>(options.rounds), residence(),
                                              update_mode(), moments)));
+  for (int block = 0; block < state->block_count(); ++block) {
+    if (state->is_frozen(block)) continue;
+    while (state->version(block) < kFirstStep) state->skip(block);
+  }
   for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,
@@ -514,7 +522,7 @@ Result<double> Trainer::Impl::loss_scale_of_pass() {
   if (!scales_loss()) return 1.0;
   int64_t known = steps_asked - (update_mode() == UpdateMode::kAsync ? 1 : 0);
   STAGECOACH_RETURN_IF_ERROR(executor->await_verdicts(known));
-  double scale = loss_scales.before(known).value;
+  double scale = loss_scales.value_before(known);
   scale_of_step[steps_asked] = scale;
   return scale;
 }
@@ -602,6 +610,21 @@ MomentView Trainer::moment(Moment moment, int block, int64_t offset, int64_t cou
   STAGECOACH_CHECK(impl_->executor->is_idle());
   return impl_->state->moment(moment, block, offset, count);
 }
+bool Trainer::keeps_previous() const {
+  return impl_->update_mode() == UpdateMode::kAsync;
+}
+std::span<const std::byte> Trainer::previous_copy(int block, int64_t offset, int64_t count) const {
+  STAGECOACH_CHECK(impl_->executor->is_idle() && keeps_previous());
+  const HostState& state = *impl_->state;
+  ByteCount size = dtype_size_bytes(impl_->network.dtype);
+  BufferView copy = state.compute_copy(block, state.version(block) - 1);
+  return {reinterpret_cast<const std::byte*>(copy.host_data()) + offset * size,
+          static_cast<size_t>(count * size)};
+}
+void Trainer::write_previous_copy(int block, int64_t offset, std::span<const std::byte> values) {
+  STAGECOACH_CHECK(impl_->executor->is_idle() && keeps_previous());
+  impl_->state->write_previous_copy(block, offset, values);
+}
 int64_t Trainer::iteration() const {
   return impl_->iteration;
 }
@@ -611,8 +634,12 @@ void Trainer::set_iteration(int64_t iteration) {
 const LossScale& Trainer::loss_scale() const {
   return impl_->loss_scales.latest;
 }
-void Trainer::set_loss_scale(const LossScale& scale) {
-  impl_->loss_scales.restart(scale);
+double Trainer::previous_loss_scale() const {
+  return impl_->loss_scales.value_before(impl_->steps_asked - 1);
+}
+void Trainer::set_loss_scale(const LossScale& scale, double previous_value) {
+  STAGECOACH_CHECK(impl_->steps_asked == kFirstStep);
+  impl_->loss_scales.restart(scale, previous_value);
 }
 const Plan& Trainer::plan() const {
   return impl_->planned.training_plans.front();

@@ -130,6 +130,12 @@ class Trainer {
   void read_moment(Moment moment, int block, int64_t offset, std::span<float> out) const;
   /// `count` elements of it as they are kept, to be read or written.
   MomentView moment(Moment moment, int block, int64_t offset, int64_t count);
+  /// Whether the next pass computes with weights before the newest, which are kept too: `async`.
+  bool keeps_previous() const;
+  /// What devices read of those of a block that is not frozen, in the network's dtype: `count`
+  /// elements from `offset` on. As the newest until a step has been made or they are set.
+  std::span<const std::byte> previous_copy(int block, int64_t offset, int64_t count) const;
+  void write_previous_copy(int block, int64_t offset, std::span<const std::byte> values);
 
   /// Groups override decay and learning rate: `matches` are suffixes of parameter names.
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
@@ -166,7 +172,9 @@ class Trainer {
 
   /// Of fp16; a resumed run sets it.
   const LossScale& loss_scale() const;
-  void set_loss_scale(const LossScale& scale);
+  /// The factor before the last step, which `async` computes the next pass with.
+  double previous_loss_scale() const;
+  void set_loss_scale(const LossScale& scale, double previous_value);
 
   const Plan& plan() const;
   TrainerReport report() const;

@@ -58,6 +58,8 @@ Status check_schedule(const TrainerOptions& options) {
   return Status::ok();
 }
 
+}  // namespace
+
 Status check_optimizer(const TrainerOptions& options) {
   const std::vector<std::string_view>& kinds = optimizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), options.optimizer) == kinds.end()) {
@@ -94,7 +96,9 @@ Status check_optimizer(const TrainerOptions& options) {
   return Status::ok();
 }
 
-}  // namespace
+bool updates_wait_for_norm(const TrainerOptions& options, DType dtype) {
+  return options.clip_norm > 0 || dtype == DType::kF16;
+}
 
 UpdateRule update_rule(const TrainerOptions& options) {
   if (options.optimizer == "adam") return UpdateRule::kAdam;

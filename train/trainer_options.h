@@ -17,6 +17,11 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 36;
 /// the schedule cannot use. Pure.
 Status check_trainer_options(const TrainerOptions& options, size_t devices);
 
+/// Refuses what this version's optimizers do not do. Pure.
+Status check_optimizer(const TrainerOptions& options);
+
+/// Whether updates wait for the norm of all gradients, be it for clipping or for a loss scale.
+bool updates_wait_for_norm(const TrainerOptions& options, DType dtype);
 /// How the optimizer of checked options updates.
 UpdateRule update_rule(const TrainerOptions& options);
 /// The moments it keeps.

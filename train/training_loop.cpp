@@ -457,7 +457,7 @@ Json describe_plan(const PreparedRun& run) {
   json["state_bytes"] = report.state_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_planned_bytes"] = report.host_planned_bytes;
-  json["checkpoint_bytes"] = checkpoint_bytes(trainer.network(), trainer.moments());
+  json["checkpoint_bytes"] = checkpoint_bytes(trainer);
   json["plan"] = plan_to_text(trainer.plan());
   return json;
 }

@@ -69,7 +69,7 @@ TEST(PlanCommand, PrintsTheKeysOfTheContract) {
     shares += share.find("share")->as_number();
   }
   EXPECT_NEAR(shares, 1, 1e-9);
-  EXPECT_GT(json.find("explain")->find("update_s")->as_number(), 0);
+  EXPECT_GT(json.find("updates")->find("host_s")->as_number(), 0);
   EXPECT_NE(json.find("explain")->find("roundpipe_rule"), nullptr);
   EXPECT_GE(json.find("assumptions")->items().size(), 3u);
 }
@@ -113,6 +113,74 @@ TEST(PlanCommand, LongestSequenceIsTheLeastOfTheTiers) {
   EXPECT_GT(json.find("max_sequence")->find("device")->as_integer(), device);
 }
 
+/// What a plan says of updates on a host that touches so much a second.
+Json updates_of(const std::string& bytes_per_s, std::vector<std::string> more,
+                const char* dtype = "bf16") {
+  TemporaryFolder folder;
+  std::ofstream(folder.file("box.json"))
+      << R"({"name": "box", "cards": [{"flop_per_s": 1e14, "memory_bytes": 1e11,
+          "up_bytes_per_s": 1e12, "down_bytes_per_s": 1e12}], "host": {"work_bytes_per_s": )"
+      << bytes_per_s << "}}";
+  more.insert(more.end(), {"--dtype", dtype, "--batch", "16", "--microbatches", "16"});
+  Json json = answer(plan("sim:1x" + folder.file("box.json"), more));
+  json["updates"]["step_s"] = json.find("predicted")->find("step_s")->as_number();
+  return *json.find("updates");
+}
+
+double number(const Json& json, const char* key) {
+  return json.find(key)->as_number();
+}
+
+// A step whose updates wait for the norm takes, beside computing, what does not fit behind the
+// next forward; SlowPacedUpdates holds training to the same.
+TEST(PlanCommand, WhatUpdatesExposeIsWhatTheWindowDoesNotHide) {
+  for (const char* rounds : {"1", "2"}) {
+    for (const char* host : {"8e9", "20e9", "200e9"}) {
+      SCOPED_TRACE(std::string(rounds) + " " + host);
+      Json gated = updates_of(host, {"--rounds", rounds});
+      EXPECT_TRUE(gated.find("waits_for_norm")->as_bool());
+      double step = number(gated, "step_s"), free = step - number(gated, "exposed_s");
+      double rule = free + std::max(0.0, number(gated, "host_s") - number(gated, "window_s"));
+      EXPECT_NEAR(step, rule, 0.05 * rule);
+
+      Json ungated = updates_of(host, {"--rounds", rounds, "--clip-norm", "0"});
+      EXPECT_FALSE(ungated.find("waits_for_norm")->as_bool());
+      EXPECT_LE(number(ungated, "step_s"), 1.001 * step);
+      Json async = updates_of(host, {"--rounds", rounds, "--update", "async"});
+      EXPECT_EQ(number(async, "window_s"), number(async, "step_s") - number(async, "exposed_s"));
+      EXPECT_LE(number(async, "step_s"), 1.001 * number(ungated, "step_s"));
+      Json barrier = updates_of(host, {"--rounds", rounds, "--update", "barrier"});
+      EXPECT_EQ(number(barrier, "window_s"), 0);
+      EXPECT_GE(number(barrier, "exposed_s"), 0.999 * number(barrier, "host_s"));
+    }
+  }
+  // fp16's loss scale needs the norm without any clipping.
+  Json half = updates_of("20e9", {"--clip-norm", "0"}, "fp16");
+  EXPECT_TRUE(half.find("waits_for_norm")->as_bool());
+}
+
+// Bytes touched in bf16: gradient 2, weight 2 x 4, each moment read and written.
+TEST(PlanCommand, OptimizerAndMomentsDecideWhatUpdatesTake) {
+  double adamw = number(updates_of("20e9", {}), "host_s");
+  struct Row {
+    const char *kind, *moments;
+    double bytes;
+  };
+  for (const Row& row : {Row{"adam", "fp32", 26},
+                         {"lion", "fp32", 18},
+                         {"sgd", "fp32", 18},
+                         {"adamw", "bf16", 18},
+                         {"adamw", "8bit", 14},
+                         {"lion", "bf16", 14}}) {
+    SCOPED_TRACE(std::string(row.kind) + " " + row.moments);
+    Json updates = updates_of("20e9", {"--optimizer", row.kind, "--moments", row.moments});
+    EXPECT_EQ(updates.find("optimizer")->as_string(), row.kind);
+    EXPECT_NEAR(number(updates, "host_s"), adamw * row.bytes / 26, 0.01 * adamw);
+  }
+  CommandResult people = run_command(plan("cpu:2[memory=2G]", {"--optimizer", "lion"}));
+  EXPECT_THAT(people.output, HasSubstr("updates: lion with fp32 moments, overlap, after the norm"));
+}
+
 TEST(PlanCommand, RefusesByName) {
   expect_refusal({"plan", "--model", "qwen3-8bb", "--devices", "cpu:2"}, 1,
                  "did you mean 'qwen3-8b'");
@@ -125,6 +193,9 @@ TEST(PlanCommand, RefusesByName) {
   expect_refusal(plan("cpu:2", {"--sequence", "4096"}), 1, "1024 positions");
   expect_refusal(plan("sim:2xrtx1"), 1, "'rtx1' is no simulated card");
   expect_refusal(plan("sim:2xrtx4090", {"--update", "never"}), 1, "barrier, overlap or async");
+  expect_refusal(plan("cpu:2", {"--optimizer", "adamww"}), 1, "did you mean 'adamw'?");
+  expect_refusal(plan("cpu:2", {"--moments", "fp8"}), 1, "use fp32, bf16 or 8bit");
+  expect_refusal(plan("cpu:2", {"--clip-norm", "-1"}), 1, "--clip-norm is -1");
 }
 
 /// The 32B model of RoundPipe's comparison.

@@ -275,8 +275,7 @@ TEST_F(Checkpoint, ChecksFreeSpaceWithNumbers) {
   EXPECT_EQ(status.code(), StatusCode::kIo);
   EXPECT_THAT(status.message(), HasSubstr("checkpoints need 1152921504606846976 bytes"));
   std::unique_ptr<Trainer> trained = trainer();
-  EXPECT_GE(checkpoint_bytes(trained->network(), trained->moments()),
-            12 * trained->network().parameter_count());
+  EXPECT_GE(checkpoint_bytes(*trained), 12 * trained->network().parameter_count());
 }
 
 TEST_F(Checkpoint, EvaluationCountsEveryTargetOnce) {

@@ -234,7 +234,7 @@ TEST_F(LossScaledTraining, GoodStepsInARowDoubleTheFactor) {
   std::unique_ptr<Trainer> trainer = make(options_of(64, 1));
   trainer->initialize_parameters();
   trainer->set_iteration(kLossScaleGrowthInterval + 5);
-  trainer->set_loss_scale({64, kLossScaleGrowthInterval - 2, 5});
+  trainer->set_loss_scale({64, kLossScaleGrowthInterval - 2, 5}, 64);
   for (double expected : {64.0, 64.0, 128.0}) {
     pass(*trainer);
     EXPECT_EQ(step_to_end(*trainer, 1e-3).value().loss_scale, expected);
