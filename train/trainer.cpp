@@ -235,7 +235,8 @@ Status Trainer::Impl::build_state() {
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, state_layouts(network),
                                state_options(network, static_cast<int>(options.rounds), residence(),
-                                             update_mode(), moments)));
+                                             update_mode(), moments),
+                               {pool.get(), options.pin_watch}));
   for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,

@@ -67,6 +67,9 @@ struct TrainerOptions {
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
   std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  /// Told how far the pinning of the training state is; false ends it, and the trainer's creation
+  /// with "cancelled". Any thread, one at a time.
+  PinWatch pin_watch;
   /// How parameters and gradients travel beside activations; changes no bit.
   BulkMethod bulk = BulkMethod::kAlternating;
   /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
