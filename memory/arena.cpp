@@ -50,13 +50,13 @@ Result<Arena> Arena::create_registered(Device& device, std::span<const ByteCount
   if (size == 0 || device.virtual_time() != nullptr) return create_pinned(device, size, label);
   Result<RegisteredMemory> memory = RegisteredMemory::create(
       device, cut_into_pieces(pieces, kAlignment, setup.piece_bytes), label, setup);
-  if (memory.status().code() == StatusCode::kCancelled) return memory.status();
   if (memory.is_ok()) {
     Arena arena(device, size, label);
     arena.pinning_.asked = arena.pinning_.pinned = size;
     arena.registered_ = std::move(memory).value();
     return arena;
   }
+  if (memory.status().code() != StatusCode::kResourceExhausted) return memory.status();
   STAGECOACH_ASSIGN_OR_RETURN(Arena arena, create_pinned(device, size, label));
   arena.is_cleared_ = true;
   return arena;

@@ -42,8 +42,8 @@ class Arena {
   /// pinned or not; others of the device.
   static Result<Arena> create_pinned(Device& device, ByteCount size, Label label);
   /// Much memory, which is zero, for pieces of exactly these sizes in this order: in huge pages and
-  /// pinned by several threads (RegisteredMemory). Where the device refuses that, create_pinned
-  /// does what it can. Errors: also cancelled, when the watch of `setup` says so.
+  /// pinned by several threads (RegisteredMemory). Where that is more than can be pinned,
+  /// create_pinned does what it can. Errors: also cancelled, when the watch of `setup` says so.
   static Result<Arena> create_registered(Device& device, std::span<const ByteCount> pieces,
                                          Label label, const PinSetup& setup);
 

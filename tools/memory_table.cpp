@@ -17,11 +17,12 @@ std::vector<Row> host_rows(const MemoryTable& table) {
           {"staging", table.host.staging},       {"mock_devices", table.host.devices}};
 }
 
-/// What a run plans of device `index` of the request; 0 where it has nothing to do.
-ByteCount planned_of(const MemoryTable& table, size_t index) {
+/// Of `bytes` per device that takes part, those of device `index` of the request; 0 where it has
+/// nothing to do.
+ByteCount planned_of(const MemoryTable& table, const std::vector<ByteCount>& bytes, size_t index) {
   const std::vector<int>& used = table.run.devices;
   auto found = std::find(used.begin(), used.end(), static_cast<int>(index));
-  return found == used.end() ? 0 : table.run.arena_bytes[found - used.begin()];
+  return found == used.end() || bytes.empty() ? 0 : bytes[found - used.begin()];
 }
 
 std::string line(const std::string& name, ByteCount bytes, const std::string& more = "") {
@@ -46,7 +47,8 @@ Json bytes_to_json(const MemoryTable& table) {
     Json device = Json::object();
     device["id"] = table.request.devices[index].id;
     device["free"] = table.request.free_bytes[index];
-    device["planned"] = planned_of(table, index);
+    device["planned"] = planned_of(table, table.run.arena_bytes, index);
+    device["resident"] = planned_of(table, table.run.resident_bytes, index);
     json["devices"].push_back(std::move(device));
   }
   return json;
@@ -63,8 +65,12 @@ std::string bytes_to_text(const MemoryTable& table) {
   text += line("there is", table.limits.free_bytes, " by " + table.limits.free_source);
   text += "devices\n" + line("at least", table.least_device, " each, with one layer a stage");
   for (size_t index = 0; index < table.request.devices.size(); ++index) {
-    text += line(table.request.devices[index].id, planned_of(table, index),
-                 fmt::format(" of {}", format_bytes(table.request.free_bytes[index])));
+    ByteCount resident = planned_of(table, table.run.resident_bytes, index);
+    std::string stays = resident == 0 ? ""
+                                      : fmt::format(", {} for parameters that stay between slots",
+                                                    format_bytes(resident));
+    text += line(table.request.devices[index].id, planned_of(table, table.run.arena_bytes, index),
+                 fmt::format(" of {}{}", format_bytes(table.request.free_bytes[index]), stays));
   }
   return text;
 }

@@ -31,6 +31,7 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   TrainerOptions options;
   options.schedule = config.schedule.kind;
   options.dispatch = config.schedule.dispatch;
+  options.residency = config.devices.residency;
   options.activations = config.activations.policy;
   options.update = config.schedule.update;
   options.batch = config.train.batch;

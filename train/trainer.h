@@ -46,6 +46,9 @@ struct TrainerOptions {
   int64_t rounds = 1;                  ///< divides micro_batches
   std::string activations = "auto";    ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;        ///< where stages are streamed; 0: the partitioner decides
+  /// "auto": memory that is spare on devices keeps parameters of streamed stages between slots;
+  /// changes no bit. "off": every slot uploads its own.
+  std::string residency = "auto";
   uint64_t seed = 1;
   std::string optimizer = "adamw";   ///< one of optimizer_kinds()
   double beta1 = 0.9, beta2 = 0.95;  ///< of adamw, adam and lion
