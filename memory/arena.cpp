@@ -1,6 +1,7 @@
 #include "memory/arena.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 
 namespace stagecoach {
@@ -41,6 +42,26 @@ Result<Arena> Arena::create_pinned(Device& device, ByteCount size, Label label) 
   return arena;
 }
 
+Result<Arena> Arena::create_registered(Device& device, std::span<const ByteCount> pieces,
+                                       Label label, const PinSetup& setup) {
+  ByteCount size = 0;
+  for (ByteCount piece : pieces) size += padded(piece);
+  // Memory of simulated devices is address space alone, which nobody may touch.
+  if (size == 0 || device.virtual_time() != nullptr) return create_pinned(device, size, label);
+  Result<RegisteredMemory> memory = RegisteredMemory::create(
+      device, cut_into_pieces(pieces, kAlignment, setup.piece_bytes), label, setup);
+  if (memory.is_ok()) {
+    Arena arena(device, size, label);
+    arena.pinning_.asked = arena.pinning_.pinned = size;
+    arena.registered_ = std::move(memory).value();
+    return arena;
+  }
+  if (memory.status().code() != StatusCode::kResourceExhausted) return memory.status();
+  STAGECOACH_ASSIGN_OR_RETURN(Arena arena, create_pinned(device, size, label));
+  arena.is_cleared_ = true;
+  return arena;
+}
+
 BufferHandle Arena::pin_piece(ByteCount size) {
   if (size >= least_refused_) return nullptr;
   // Whatever the reason of a refusal: the piece is pageable then, and is counted as such.
@@ -49,11 +70,24 @@ BufferHandle Arena::pin_piece(ByteCount size) {
   return std::move(allocation.buffer);
 }
 
+BufferView Arena::take_registered(ByteCount size) {
+  const std::vector<HostPiece>& pieces = registered_->pieces();
+  if (used_ + padded(size) > pieces[piece_].start + pieces[piece_].size) {
+    STAGECOACH_CHECK(++piece_ < pieces.size());
+    used_ = pieces[piece_].start;
+  }
+  BufferView view = registered_->buffer(piece_).slice(used_ - pieces[piece_].start, size);
+  used_ += padded(size);
+  return view;
+}
+
 BufferView Arena::take(ByteCount size, PieceUse use) {
+  if (registered_) return take_registered(size);
   bool is_pageable = buffer_->kind() == MemoryKind::kHostPageable;
   if (is_pageable && use == PieceUse::kTravels) {
     if (BufferHandle piece = pin_piece(size)) {
       pinning_.pinned += size;
+      if (is_cleared_) std::memset(piece->host_data(), 0, static_cast<size_t>(size));
       pinned_pieces_.push_back(std::move(piece));
       return pinned_pieces_.back()->view();
     }
@@ -62,6 +96,8 @@ BufferView Arena::take(ByteCount size, PieceUse use) {
   STAGECOACH_CHECK(size >= 0 && used_ + padded(size) <= size_);
   BufferView view = buffer_->slice(used_, size);
   used_ += padded(size);
+  // Also where the system cleared it: what was admitted is taken now rather than when it is used.
+  if (is_cleared_) std::memset(view.host_data(), 0, static_cast<size_t>(size));
   return view;
 }
 

@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/bytes.h"
 #include "core/status.h"
 #include "hal/device.h"
 #include "memory/pageable_memory.h"
+#include "memory/registered_memory.h"
 
 namespace stagecoach {
 
@@ -38,6 +41,11 @@ class Arena {
   /// `device` must outlive the arena. Errors: resource exhausted when the host has no such memory,
   /// pinned or not; others of the device.
   static Result<Arena> create_pinned(Device& device, ByteCount size, Label label);
+  /// Much memory, which is zero, for pieces of exactly these sizes in this order: in huge pages and
+  /// pinned by several threads (RegisteredMemory). Where that is more than can be pinned,
+  /// create_pinned does what it can. Errors: also cancelled, when the watch of `setup` says so.
+  static Result<Arena> create_registered(Device& device, std::span<const ByteCount> pieces,
+                                         Label label, const PinSetup& setup);
 
   /// The next `size` bytes. The arena must have been created large enough: its owner computed it.
   BufferView take(ByteCount size, PieceUse use = PieceUse::kTravels);
@@ -53,17 +61,21 @@ class Arena {
       : device_(&device), label_(label), size_(size), least_refused_(size) {}
   /// Null where the system refuses.
   BufferHandle pin_piece(ByteCount size);
+  BufferView take_registered(ByteCount size);
 
   Device* device_;
   Label label_;
   ByteCount size_ = 0;
-  ByteCount used_ = 0;  ///< of `buffer_`
+  ByteCount used_ = 0;  ///< of `buffer_` or of the whole of `registered_`
   Pinning pinning_;
   ByteCount least_refused_ = 0;  ///< so much, or more, is not asked for again
   PageableMemory memory_;        ///< of `buffer_` where not all is pinned, so it goes last
   BufferHandle buffer_;  ///< all of it; pageable ones have address space for all, of which the
                          ///< pieces in it are touched alone
   std::vector<BufferHandle> pinned_pieces_;
+  bool is_cleared_ = false;                     ///< whether pieces must be zero
+  std::optional<RegisteredMemory> registered_;  ///< instead of all these
+  size_t piece_ = 0;                            ///< of `registered_`, from which is taken
 };
 
 }  // namespace stagecoach

@@ -30,10 +30,20 @@ struct BlockPieces {
   int state_slots = 0;    ///< beside the others
   int landing_slots = 0;  ///< apart
 
+  /// All but what lands apart, in the order in which they lie.
+  std::vector<ByteCount> arrays() const {
+    std::vector<ByteCount> all(static_cast<size_t>(copies), copy);
+    all.insert(all.end(), {master, remainder});
+    for (int of = 0; of < moments; ++of) all.insert(all.end(), {moment, scales});
+    all.push_back(sum);
+    all.insert(all.end(), static_cast<size_t>(state_slots), slot);
+    std::erase(all, 0);
+    return all;
+  }
   ByteCount state() const {
-    return copies * Arena::padded(copy) + Arena::padded(master) + Arena::padded(remainder) +
-           moments * (Arena::padded(moment) + Arena::padded(scales)) + Arena::padded(sum) +
-           state_slots * Arena::padded(slot);
+    ByteCount total = 0;
+    for (ByteCount array : arrays()) total += Arena::padded(array);
+    return total;
   }
 };
 
@@ -119,7 +129,8 @@ HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
 
 Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
                                                      std::vector<BlockLayout> layouts,
-                                                     const HostStateOptions& options) {
+                                                     const HostStateOptions& options,
+                                                     const PinSetup& pinning) {
   STAGECOACH_CHECK(options.rounds > 1 || options.slots_per_site == 1);
   STAGECOACH_CHECK(options.versions == 1 || options.versions == 2);
   std::unique_ptr<HostState> state(new HostState);
@@ -127,12 +138,18 @@ Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
   state->options_ = options;
   state->accumulates_ = options.rounds > 1;
   state->bytes_ = host_state_bytes(layouts, options);
+  std::vector<ByteCount> arrays, slots;
+  for (const BlockLayout& layout : layouts) {
+    BlockPieces pieces = pieces_of(layout, options);
+    for (ByteCount array : pieces.arrays()) arrays.push_back(array);
+    slots.insert(slots.end(), static_cast<size_t>(pieces.landing_slots), pieces.slot);
+  }
   STAGECOACH_ASSIGN_OR_RETURN(
-      state->state_, Arena::create_pinned(pinning_device, state->bytes_.state(), "training state"));
+      state->state_, Arena::create_registered(pinning_device, arrays, "training state", pinning));
   if (state->bytes_.landing > 0) {
     STAGECOACH_ASSIGN_OR_RETURN(
         state->landing_,
-        Arena::create_pinned(pinning_device, state->bytes_.landing, "gradient slots"));
+        Arena::create_registered(pinning_device, slots, "gradient slots", pinning));
   }
   for (BlockLayout& layout : layouts) state->carve(std::move(layout));
   return state;
@@ -140,13 +157,8 @@ Result<std::unique_ptr<HostState>> HostState::create(Device& pinning_device,
 
 void HostState::carve(BlockLayout layout) {
   BlockPieces pieces = pieces_of(layout, options_);
-  // Simulated devices pin address space alone.
-  bool is_memory = pinning_device_->virtual_time() == nullptr;
   auto take = [&](ByteCount size, PieceUse use) {
-    if (size == 0) return BufferView{};
-    BufferView view = state_->take(size, use);
-    if (is_memory) std::memset(view.host_data(), 0, static_cast<size_t>(size));
-    return view;
+    return size == 0 ? BufferView{} : state_->take(size, use);
   };
   Block block;
   for (int copy = 0; copy < pieces.copies; ++copy) {
@@ -368,14 +380,17 @@ void HostState::skip(int block) {
 
 Status HostState::keep_gradients(TaskPool& pool) {
   if (accumulates_) return Status::ok();
+  std::vector<ByteCount> arrays;
   ByteCount sums = 0, slots = 0;
   for (const Block& block : blocks_) {
     if (block.layout.is_frozen) continue;
-    sums += Arena::padded(block.layout.element_count * ByteCount{sizeof(float)});
+    arrays.push_back(block.layout.element_count * ByteCount{sizeof(float)});
+    sums += Arena::padded(arrays.back());
     slots += Arena::padded(block.slots.front().size);
   }
-  STAGECOACH_ASSIGN_OR_RETURN(kept_sums_,
-                              Arena::create_pinned(*pinning_device_, sums, "gradient sums"));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      kept_sums_,
+      Arena::create_registered(*pinning_device_, arrays, "gradient sums", {&pool, nullptr}));
   // The gradient of the state is the sum from now on.
   bytes_.trained += sums - slots;
   bytes_.landing += slots;

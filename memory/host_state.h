@@ -97,10 +97,12 @@ struct BlockBuffers {
 /// Thread rule: different blocks from different threads; the caller orders accesses to one block.
 class HostState {
  public:
-  /// Pinned memory comes from `pinning_device`. Everything is zero.
+  /// Pinned memory comes from `pinning_device`. Everything is zero. Errors: those of
+  /// Arena::create_registered.
   static Result<std::unique_ptr<HostState>> create(Device& pinning_device,
                                                    std::vector<BlockLayout> blocks,
-                                                   const HostStateOptions& options);
+                                                   const HostStateOptions& options,
+                                                   const PinSetup& pinning = {});
 
   int block_count() const { return static_cast<int>(blocks_.size()); }
   int64_t element_count(int block) const { return blocks_[block].layout.element_count; }

@@ -107,6 +107,7 @@ Status DeviceLane::take_over_arena() {
   parameters_ready_.assign(buffers, std::vector<Timepoint>{});
   for (auto* timepoints : {&parameters_free_, &sums_free_}) timepoints->assign(buffers, end);
   for (auto* free : {&rounded_free_, &in_free_, &out_free_}) free->fill(end);
+  resident_.restart(need.resident_bytes, end);
   first_turn_ = 0;
   return Status::ok();
 }
@@ -201,11 +202,39 @@ Status DeviceLane::wait_for(LaneKind lane, const Landing& landing) {
   return Status::ok();
 }
 
+Status DeviceLane::upload_block(int slot, size_t index, ByteCount& bytes) {
+  const StageLayout::BlockPlace& block = layout_of(slot).blocks[index];
+  BlockCopy where = memory().copy(static_cast<size_t>(slot), index);
+  bool is_there = memory().need.bound && is_loaded_[block.block];
+  if (is_there || !where.uploads) return Status::ok();
+  is_loaded_[block.block] = true;
+  CopyRequest copy;
+  copy.source = context_->host_state->compute_copy(block.block, context_->version);
+  copy.label = context_->network->blocks[block.block].name;
+  if (where.is_kept) {
+    copy.target = memory_.slice(memory().resident + where.offset, block.size);
+    STAGECOACH_RETURN_IF_ERROR(parameters_up_->wait(resident_.free_at(where.offset, block.size)));
+  } else {
+    ByteCount start = memory().parameters[slots_[slot].buffer % 2];
+    copy.target = memory_.slice(start + block.offset, block.size);
+  }
+  bytes += block.size;
+  return parameters_up_->copy(copy);
+}
+
+void DeviceLane::free_resident_copies(int slot) {
+  const StageLayout& layout = layout_of(slot);
+  for (size_t index = 0; index < layout.blocks.size(); ++index) {
+    BlockCopy copy = memory().copy(static_cast<size_t>(slot), index);
+    if (!copy.is_kept || !copy.is_last) continue;
+    resident_.free(copy.offset, Arena::padded(layout.blocks[index].size), compute_done_);
+  }
+}
+
 Status DeviceLane::submit_parameters(int slot) {
   BulkLane& up = *parameters_up_;
   int buffer = slots_[slot].buffer;
   const StageLayout& layout = layout_of(slot);
-  bool bound = memory().need.bound;
   // Blocks that a bound stage shares with one loaded before are there already, or on their way on
   // the same lane.
   if (!slots_[slot].uploads) return Status::ok();
@@ -214,28 +243,18 @@ Status DeviceLane::submit_parameters(int slot) {
   STAGECOACH_RETURN_IF_ERROR(up.wait(parameters_free_[buffer]));
   STAGECOACH_ASSIGN_OR_RETURN(int start, stamp(LaneKind::kParameterUp));
   ByteCount bytes = 0;
-  auto load = [&](const StageLayout::BlockPlace& block) -> Status {
-    if (bound && is_loaded_[block.block]) return Status::ok();
-    is_loaded_[block.block] = true;
-    CopyRequest copy;
-    copy.source = context_->host_state->compute_copy(block.block, context_->version);
-    copy.target = memory_.slice(memory().parameters[buffer % 2] + block.offset, block.size);
-    copy.label = context_->network->blocks[block.block].name;
-    bytes += block.size;
-    return up.copy(copy);
-  };
   // Blocks come in order of first use, so each layer's are there when the layer is marked.
-  auto next = layout.blocks.begin();
+  size_t next = 0;
   const Stage& stage = stage_of(slot);
   for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
     for (const BlockUse& use : context_->network->layers[layer]->uses()) {
-      if (next == layout.blocks.end() || next->block != use.block) continue;
-      STAGECOACH_RETURN_IF_ERROR(load(*next++));
+      if (next == layout.blocks.size() || layout.blocks[next].block != use.block) continue;
+      STAGECOACH_RETURN_IF_ERROR(upload_block(slot, next++, bytes));
     }
     STAGECOACH_ASSIGN_OR_RETURN(Timepoint landed, up.mark());
     ready.push_back(landed);
   }
-  STAGECOACH_CHECK(next == layout.blocks.end());
+  STAGECOACH_CHECK(next == layout.blocks.size());
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kParameterUp));
   if (bytes > 0) add_span(LaneKind::kParameterUp, -1, slot, bytes, start, end);
   record().bytes_up += bytes;
@@ -301,9 +320,12 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   ByteCount base = memory().parameters[slots_[slot].buffer % 2];
   for (size_t use = 0; use < uses.size(); ++use) {
     gradient_views_[use] = {};
-    for (const StageLayout::BlockPlace& block : layout.blocks) {
+    for (size_t of = 0; of < layout.blocks.size(); ++of) {
+      const StageLayout::BlockPlace& block = layout.blocks[of];
       if (block.block != uses[use].block) continue;
-      parameter_views_[use] = memory_.slice(base + block.offset, block.size);
+      BlockCopy copy = memory().copy(static_cast<size_t>(slot), of);
+      ByteCount start = copy.is_kept ? memory().resident + copy.offset : base + block.offset;
+      parameter_views_[use] = memory_.slice(start, block.size);
     }
   }
   for (const StageLayout::GradientPlace& gradient : layout.gradients) {
@@ -462,6 +484,7 @@ Status DeviceLane::compute(int slot, int action) {
   add_span(LaneKind::kCompute, action, slot, 0, start, end);
   in_free_[action % 2] = compute_done_;
   parameters_free_[where.buffer] = compute_done_;
+  if (action + 1 == where.first_action + where.action_count) free_resident_copies(slot);
   return Status::ok();
 }
 

@@ -19,6 +19,7 @@
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
 #include "scheduler/plan.h"
+#include "scheduler/resident_places.h"
 #include "scheduler/stage_memory.h"
 #include "scheduler/submitter.h"
 
@@ -133,6 +134,9 @@ class DeviceLane {
   /// Says when the new pass may write to each part of the arena, which the one before may still be
   /// using.
   Status take_over_arena();
+  Status upload_block(int slot, size_t index, ByteCount& bytes);
+  /// Notes when places of copies that stay are free: those that `slot` was the last to read.
+  void free_resident_copies(int slot);
   LaneRecord& record() { return records_[static_cast<size_t>(context_->record)]; }
   Status upload_inputs(int slot, int action, const Landing& input, const Landing& output_grad);
   Status compute(int slot, int action);
@@ -168,8 +172,9 @@ class DeviceLane {
   /// Per parameter buffer: when each layer's blocks have landed, from the stage's first on.
   std::vector<std::vector<Timepoint>> parameters_ready_;
   std::vector<Timepoint> parameters_free_;  ///< per parameter buffer
-  std::vector<Timepoint> sums_free_;        ///< per SumsRole::guard
-  std::vector<bool> is_loaded_;             ///< per block, bound plans only
+  ResidentPlaces resident_;
+  std::vector<Timepoint> sums_free_;  ///< per SumsRole::guard
+  std::vector<bool> is_loaded_;       ///< per block, bound plans only
   std::array<Timepoint, 2> rounded_free_, in_free_, out_free_;
   Timepoint inputs_ready_, compute_done_;
   Landing outputs_landing_;

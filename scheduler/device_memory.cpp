@@ -5,6 +5,7 @@
 
 #include "memory/arena.h"
 #include "scheduler/bound_layout.h"
+#include "scheduler/device_slots.h"
 #include "scheduler/stage_places.h"
 
 namespace stagecoach {
@@ -145,8 +146,25 @@ std::vector<StageLayout> layout_stages(const Network& network, const Plan& plan,
   return layouts;
 }
 
+ResidencyPlan device_residency(const Plan& plan, const std::vector<StageLayout>& layouts,
+                               int device, const ResidencyLimits& limits) {
+  std::vector<std::vector<BlockRead>> reads;
+  for (const Slot& slot : slots_of_device(plan, device, 0)) {
+    std::vector<BlockRead>& of_slot = reads.emplace_back();
+    for (const StageLayout::BlockPlace& place : layouts[static_cast<size_t>(slot.stage)].blocks) {
+      of_slot.push_back({place.block, place.size});
+    }
+  }
+  return plan_residency(reads, limits);
+}
+
+bool next_pass_begins_early(UpdateMode update) {
+  return update == UpdateMode::kAsync;
+}
+
 DeviceMemory carve_device_memory(const Plan& plan, const std::vector<StageLayout>& layouts,
-                                 int device, bool rounds_gradients) {
+                                 int device, bool rounds_gradients,
+                                 const ResidencyLimits& resident) {
   DeviceMemory memory;
   DeviceMemoryNeed& need = memory.need;
   bool bound = plan.residence == Residence::kBound;
@@ -185,6 +203,12 @@ DeviceMemory carve_device_memory(const Plan& plan, const std::vector<StageLayout
   memory.gradients = need.gradient_buffers() == 2 ? take_twice(need.gradient_bytes)
                                                   : take_once(need.gradient_bytes);
   ByteCount work = take(need.work_bytes), kept_start = take(need.kept_bytes);
+  if (resident.capacity > 0) {
+    STAGECOACH_CHECK(!bound);
+    need.resident_bytes = resident.capacity;
+    memory.resident = take(resident.capacity);
+    memory.copies = device_residency(plan, layouts, device, resident).slots;
+  }
   for (size_t action = 0; action < kept.size(); ++action) {
     ActionPlaces places = kept[action];
     for (ByteCount& start : places.start) start += kept_start;

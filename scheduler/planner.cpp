@@ -71,6 +71,29 @@ std::vector<ByteCount> arena_bytes(const Network& network, const PlanRequest& re
   return bytes;
 }
 
+/// Of what is free of a device, one part in so many stays free: libraries of devices take memory
+/// when they are first used.
+constexpr ByteCount kLeftFreeShare = 16;
+
+/// Gives what is spare to parameters that stay on the device, as far as any plan uses it.
+void plan_resident_bytes(const Network& network, const PlanRequest& request, PlannedRun& run) {
+  const Plan& first = run.training_plans.front();
+  std::vector<StageLayout> layouts = layout_stages(network, first, request.shape, true);
+  for (size_t position = 0; position < run.devices.size(); ++position) {
+    ByteCount free = request.free_bytes[static_cast<size_t>(run.devices[position])];
+    ByteCount spare = free - run.arena_bytes[position];
+    ResidencyLimits limits{std::max<ByteCount>(0, spare - free / kLeftFreeShare),
+                           next_pass_begins_early(request.update)};
+    ByteCount used = 0;
+    for (const Plan& plan : run.training_plans) {
+      ResidencyPlan kept = device_residency(plan, layouts, static_cast<int>(position), limits);
+      used = std::max(used, kept.used_bytes);
+    }
+    run.resident_bytes.push_back(used);
+    run.arena_bytes[position] += used;
+  }
+}
+
 }  // namespace
 
 StepSetup step_setup(const Network& network, const PlanRequest& request) {
@@ -123,6 +146,7 @@ Result<PlannedRun> plan_run(const Network& network, const PlanRequest& request) 
                                            static_cast<int>(run.devices.size()), request);
   run.arena_bytes = arena_bytes(network, request, run.training_plans);
   STAGECOACH_RETURN_IF_ERROR(plan_inference(network, request, run));
+  if (request.residency) plan_resident_bytes(network, request, run);
   return run;
 }
 

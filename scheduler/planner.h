@@ -35,7 +35,8 @@ struct PlanRequest {
   bool gated = false;      ///< whether updates wait for the norm of all gradients
   bool is_static = false;  ///< streamed stages stay on their device: the baseline
   ActivationPolicy activations = ActivationPolicy::kAuto;  ///< streamed stages recompute
-  MomentOptions moments = {};                              ///< of the optimizer
+  bool residency = true;       ///< whether parameters of streamed stages stay where memory is spare
+  MomentOptions moments = {};  ///< of the optimizer
   ByteCount device_update_bytes = 0;  ///< on each device, for updates there; not in free_bytes
   /// Layer times, device speeds and links as measured; nothing: by FLOP and DeviceInfo::speed, with
   /// links that take no time.
@@ -50,6 +51,7 @@ struct PlannedRun {
   std::vector<Plan> training_plans;         ///< of passes, in turn: the rotation goes on
   Plan inference_plan;                      ///< streams its stages
   std::vector<ByteCount> arena_bytes;       ///< per device that takes part
+  std::vector<ByteCount> resident_bytes;    ///< of that, for parameters that stay; empty: none
   bool recomputes = true;                   ///< whether backwards run their forward once more
   std::optional<StepPrediction> predicted;  ///< of streamed stages, once layers were measured
   SlotPlan slots;                           ///< of streamed stages

@@ -38,6 +38,19 @@ std::vector<bool> gradient_boundaries(const Network& network, const PlanContext&
   return travels;
 }
 
+/// What a slot brings up: of a streamed one what has not stayed since a slot before.
+std::vector<int> uploaded_blocks(const PlanContext& context, int device, size_t index,
+                                 const Slot& slot) {
+  std::vector<int> blocks;
+  if (!slot.uploads) return blocks;
+  const StageLayout& layout = context.layouts[static_cast<size_t>(slot.stage)];
+  const DeviceMemory& memory = context.memories[static_cast<size_t>(device)];
+  for (size_t of = 0; of < layout.blocks.size(); ++of) {
+    if (memory.copy(index, of).uploads) blocks.push_back(layout.blocks[of].block);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 /// A step under way.
@@ -144,7 +157,12 @@ Result<std::shared_ptr<Pass>> StageExecutor::make_pass(const Plan& plan, const P
   context.layouts = layout_stages(*setup_.network, plan, setup_.shape, setup_.recomputes);
   bool rounds_gradients = setup_.network->dtype != DType::kF32;
   for (int device = 0; device < plan.device_count(); ++device) {
-    DeviceMemory memory = carve_device_memory(plan, context.layouts, device, rounds_gradients);
+    bool keeps = !setup_.resident_bytes.empty() && plan.residence == Residence::kStreamed;
+    ResidencyLimits resident;
+    if (keeps) resident.capacity = setup_.resident_bytes[static_cast<size_t>(device)];
+    resident.next_begins_early = next_pass_begins_early(setup_.update);
+    DeviceMemory memory =
+        carve_device_memory(plan, context.layouts, device, rounds_gradients, resident);
     if (memory.need.total() > setup_.arena_bytes[static_cast<size_t>(device)]) {
       return internal_error(fmt::format("plan needs {} bytes of stage memory; the arena has {}",
                                         memory.need.total(),
@@ -233,23 +251,19 @@ void StageExecutor::fail(const Status& status) {
 }
 
 void StageExecutor::lease_blocks(const Pass& pass) {
-  for (size_t device = 0; device < lanes_.size(); ++device) {
-    for (const Slot& slot : slots_of_device(*pass.plan, static_cast<int>(device), 0)) {
-      if (!slot.uploads) continue;
-      for (const StageLayout::BlockPlace& place :
-           pass.context.layouts[static_cast<size_t>(slot.stage)].blocks) {
-        consistency_.lease(place.block, pass.version);
+  for (int device = 0; device < static_cast<int>(lanes_.size()); ++device) {
+    std::vector<Slot> slots = slots_of_device(*pass.plan, device, 0);
+    for (size_t slot = 0; slot < slots.size(); ++slot) {
+      for (int block : uploaded_blocks(pass.context, device, slot, slots[slot])) {
+        consistency_.lease(block, pass.version);
       }
     }
   }
 }
 
-Task<Status> StageExecutor::end_leases(Pass& pass, int stage, Timepoint landed) {
+Task<Status> StageExecutor::end_leases(Pass& pass, std::vector<int> blocks, Timepoint landed) {
   STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(landed));
-  for (const StageLayout::BlockPlace& place :
-       pass.context.layouts[static_cast<size_t>(stage)].blocks) {
-    consistency_.release(place.block, pass.version);
-  }
+  for (int block : blocks) consistency_.release(block, pass.version);
   co_return Status::ok();
 }
 
@@ -370,26 +384,27 @@ Task<Status> StageExecutor::upload_slots(Pass& pass, int device, std::vector<Lat
     // A slot is uploaded into the buffer of the one before the last, while the last one runs.
     if (slot >= 2 && !bound) STAGECOACH_CO_RETURN_IF_ERROR(co_await submitted[slot - 2].wait());
     const Slot where = lane.slots()[slot];
-    int stage = where.stage;
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_version(pass, device, where));
+    std::vector<int> blocks = uploaded_blocks(pass.context, device, slot, where);
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await await_version(pass, device, where, blocks));
     SubmitWork upload([&lane, slot] { return lane.submit_parameters(static_cast<int>(slot)); });
     STAGECOACH_CO_RETURN_IF_ERROR(co_await submitter.run(upload));
     uploaded[slot].set();
-    if (!where.uploads) continue;
-    pass.group.spawn(end_leases(pass, stage, lane.parameters_landing(static_cast<int>(slot))));
+    if (blocks.empty()) continue;
+    Timepoint landed = lane.parameters_landing(static_cast<int>(slot));
+    pass.group.spawn(end_leases(pass, std::move(blocks), landed));
   }
   co_return Status::ok();
 }
 
-Task<Status> StageExecutor::await_version(Pass& pass, int device, const Slot& slot) {
-  if (!slot.uploads || !consistency_.holds(Ordering::kVersionBeforeRead)) co_return Status::ok();
+Task<Status> StageExecutor::await_version(Pass& pass, int device, const Slot& slot,
+                                          const std::vector<int>& blocks) {
+  if (!consistency_.holds(Ordering::kVersionBeforeRead)) co_return Status::ok();
   int64_t start_ns = RealClock::instance().now_ns();
   bool waited = false;
-  for (const StageLayout::BlockPlace& place :
-       pass.context.layouts[static_cast<size_t>(slot.stage)].blocks) {
-    if (consistency_.has_reached(place.block, pass.version)) continue;
+  for (int block : blocks) {
+    if (consistency_.has_reached(block, pass.version)) continue;
     waited = true;
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(place.block, pass.version));
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, pass.version));
   }
   if (!waited) co_return Status::ok();
   int64_t end_ns = RealClock::instance().now_ns();

@@ -37,7 +37,9 @@ struct StageExecutorSetup {
   std::vector<Stream*> update_streams;    ///< that those updates run on
   MicroBatchShape shape;
   std::vector<ByteCount> arena_bytes;  ///< stage memory, per device
-  bool recomputes = true;              ///< whether backwards of bound plans do, see layout_stages
+  /// Per device: of that, for parameters that stay between slots; empty: none do.
+  std::vector<ByteCount> resident_bytes;
+  bool recomputes = true;  ///< whether backwards of bound plans do, see layout_stages
   BulkMethod bulk = BulkMethod::kAlternating;
   UpdateMode update = UpdateMode::kBarrier;
   int64_t first_step = 0;  ///< updates that the host state has had
@@ -110,8 +112,9 @@ class StageExecutor {
   Task<Status> run_device(std::shared_ptr<Pass> pass, int device);
   Task<Status> upload_slots(Pass& pass, int device, std::vector<Latch>& uploaded,
                             std::vector<Latch>& submitted);
-  Task<Status> end_leases(Pass& pass, int stage, Timepoint landed);
-  Task<Status> await_version(Pass& pass, int device, const Slot& slot);
+  Task<Status> end_leases(Pass& pass, std::vector<int> blocks, Timepoint landed);
+  Task<Status> await_version(Pass& pass, int device, const Slot& slot,
+                             const std::vector<int>& blocks);
   Task<Status> run_actions(Pass& pass, int device, std::vector<Latch>& uploaded,
                            std::vector<Latch>& submitted);
   Task<Status> run_action(Pass& pass, int device, int slot, int action);

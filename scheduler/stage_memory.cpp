@@ -159,7 +159,8 @@ ByteCount DeviceMemoryNeed::total() const {
   auto padded = [](ByteCount size) { return Arena::padded(size); };
   return 2 * (padded(rounded_bytes) + padded(in_bytes) + padded(out_bytes)) +
          parameter_buffers() * padded(parameter_bytes) +
-         gradient_buffers() * padded(gradient_bytes) + padded(work_bytes) + padded(kept_bytes);
+         gradient_buffers() * padded(gradient_bytes) + padded(work_bytes) + padded(kept_bytes) +
+         padded(resident_bytes);
 }
 
 std::vector<Stage> narrowest_stages(int layer_count) {

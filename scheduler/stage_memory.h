@@ -87,7 +87,8 @@ struct DeviceMemoryNeed {
   ByteCount rounded_bytes = 0;    ///< twice
   ByteCount in_bytes = 0, out_bytes = 0;  ///< twice each: transfers run beside compute
   ByteCount work_bytes = 0;
-  ByteCount kept_bytes = 0;  ///< bound: inputs, activations and gradients of all micro-batches
+  ByteCount kept_bytes = 0;      ///< bound: inputs, activations and gradients of all micro-batches
+  ByteCount resident_bytes = 0;  ///< streamed: parameters that stay from one slot to a later one
 
   int parameter_buffers() const { return bound ? 1 : 2; }
   int gradient_buffers() const { return bound || rounds_gradients ? 1 : 2; }

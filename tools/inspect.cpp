@@ -108,7 +108,7 @@ void split_state(const Network& network, Residence residence, MemoryTable& table
 /// Plans as training does and adds up. What does not fit is said in `problem`; other errors are
 /// returned.
 Status fill_table(const InspectOptions& options, const Network& network, MemoryTable& table) {
-  const PlanRequest& request = table.request;
+  PlanRequest& request = table.request;
   auto layer_count = static_cast<int>(network.layers.size());
   std::vector<Stage> single = narrowest_stages(layer_count);
   Residence residence = binds_stages(options.schedule) ? Residence::kBound : Residence::kStreamed;
@@ -118,12 +118,17 @@ Status fill_table(const InspectOptions& options, const Network& network, MemoryT
   table.host.boundaries = ActivationStore::bytes(home_boundaries(network, request.shape, single),
                                                  request.micro_batches);
   if (!request.devices.empty()) {
-    Result<PlannedRun> planned = internal_error("");
-    if (residence == Residence::kBound) {
+    auto plan = [&]() -> Result<PlannedRun> {
+      if (residence == Residence::kStreamed) return plan_run(network, request);
       STAGECOACH_ASSIGN_OR_RETURN(const Schedule* schedule, find_schedule(options.schedule));
-      planned = plan_bound_run(network, request, *schedule);
-    } else {
-      planned = plan_run(network, request);
+      return plan_bound_run(network, request, *schedule);
+    };
+    Result<PlannedRun> planned = plan();
+    if (planned.is_ok() && !check_host_need(host_need(network, request, residence, *planned),
+                                            table.limits, kModelAdvice)
+                                .is_ok()) {
+      request.residency = false;  // as training does
+      planned = plan();
     }
     if (planned.is_ok()) {
       table.run = std::move(planned).value();

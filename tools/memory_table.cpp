@@ -17,13 +17,18 @@ std::vector<Row> host_rows(const MemoryTable& table) {
           {"staging", table.host.staging},       {"mock_devices", table.host.devices}};
 }
 
+/// Of `bytes` per device that takes part, those of device `index` of the request; 0 where it has
+/// nothing to do.
+ByteCount planned_of(const MemoryTable& table, const std::vector<ByteCount>& bytes, size_t index) {
+  const std::vector<int>& used = table.run.devices;
+  auto found = std::find(used.begin(), used.end(), static_cast<int>(index));
+  return found == used.end() || bytes.empty() ? 0 : bytes[found - used.begin()];
+}
+
 /// What a run plans of device `index` of the request; without updates there 0 where it has nothing
 /// to do.
 ByteCount planned_of(const MemoryTable& table, size_t index) {
-  const std::vector<int>& used = table.run.devices;
-  auto found = std::find(used.begin(), used.end(), static_cast<int>(index));
-  ByteCount stages = found == used.end() ? 0 : table.run.arena_bytes[found - used.begin()];
-  return stages + table.request.device_update_bytes;
+  return planned_of(table, table.run.arena_bytes, index) + table.request.device_update_bytes;
 }
 
 /// For stages and updates there.
@@ -54,6 +59,7 @@ Json bytes_to_json(const MemoryTable& table) {
     device["id"] = table.request.devices[index].id;
     device["free"] = free_of(table, index);
     device["planned"] = planned_of(table, index);
+    device["resident"] = planned_of(table, table.run.resident_bytes, index);
     json["devices"].push_back(std::move(device));
   }
   return json;
@@ -70,8 +76,12 @@ std::string bytes_to_text(const MemoryTable& table) {
   text += line("there is", table.limits.free_bytes, " by " + table.limits.free_source);
   text += "devices\n" + line("at least", table.least_device, " each, with one layer a stage");
   for (size_t index = 0; index < table.request.devices.size(); ++index) {
+    ByteCount resident = planned_of(table, table.run.resident_bytes, index);
+    std::string stays = resident == 0 ? ""
+                                      : fmt::format(", {} for parameters that stay between slots",
+                                                    format_bytes(resident));
     text += line(table.request.devices[index].id, planned_of(table, index),
-                 fmt::format(" of {}", format_bytes(free_of(table, index))));
+                 fmt::format(" of {}{}", format_bytes(free_of(table, index)), stays));
   }
   return text;
 }

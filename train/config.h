@@ -75,6 +75,7 @@ struct ScheduleConfig {
 struct DevicesConfig {
   std::string use = "cpu:4";
   std::string memory = "auto";
+  std::string residency = "auto";  ///< or "off": no parameters stay in spare memory
   int64_t timeout_ns = 60'000'000'000;
 };
 

@@ -437,6 +437,8 @@ void add_schedule(std::vector<ConfigField>& fields) {
 void add_devices_and_output(std::vector<ConfigField>& fields) {
   fields.push_back(device_string_field());
   fields.push_back(device_memory_field());
+  fields.push_back(
+      choice_field("devices.residency", AT(devices.residency), {{"auto", "off"}, {}, {}}));
   fields.push_back(timeout_field());
   fields.push_back(choice_field("activations.policy", AT(activations.policy),
                                 {{"auto", "recompute", "keep"}, {}, {}}));

@@ -31,6 +31,7 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   TrainerOptions options;
   options.schedule = config.schedule.kind;
   options.dispatch = config.schedule.dispatch;
+  options.residency = config.devices.residency;
   options.activations = config.activations.policy;
   options.update = config.schedule.update;
   options.batch = config.train.batch;
@@ -86,13 +87,16 @@ Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
 
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
                                               const TrainConfig& config,
-                                              const std::vector<std::unique_ptr<Device>>& devices) {
+                                              const std::vector<std::unique_ptr<Device>>& devices,
+                                              PinWatch pin_watch) {
   STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, head, config.model.dtype));
   std::vector<Device*> used;
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
+  TrainerOptions options = trainer_options(config);
+  options.pin_watch = std::move(pin_watch);
   STAGECOACH_ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
-      Trainer::create(std::move(network), std::move(used), trainer_options(config)));
+      Trainer::create(std::move(network), std::move(used), std::move(options)));
   if (config.optimizer.moments != "fp32") {
     log_info(fmt::format("optimizer.moments = \"{}\": {}", config.optimizer.moments,
                          kMomentsChangeNumerics));

@@ -30,10 +30,12 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
     const BackendRegistry& backends, const TrainConfig& config);
 
-/// Builds network and trainer on opened devices. Parameters are not filled yet.
+/// Builds network and trainer on opened devices. Parameters are not filled yet. `pin_watch` as in
+/// TrainerOptions.
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
                                               const TrainConfig& config,
-                                              const std::vector<std::unique_ptr<Device>>& devices);
+                                              const std::vector<std::unique_ptr<Device>>& devices,
+                                              PinWatch pin_watch = {});
 
 /// Fills parameters: from the source's weights, or at random when model.init says so.
 Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer);

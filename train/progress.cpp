@@ -1,5 +1,6 @@
 #include "train/progress.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -96,6 +97,15 @@ void Progress::print_line(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);
   std::fflush(stderr);
   last_print_ns_ = now_ns();
+}
+
+std::string describe_pin_progress(const PinProgress& pinned) {
+  double seconds = static_cast<double>(std::max<int64_t>(pinned.elapsed_ns, 1)) * 1e-9;
+  double bytes_per_s = static_cast<double>(pinned.done) / seconds;
+  double left_s = static_cast<double>(pinned.total - pinned.done) / std::max(bytes_per_s, 1.0);
+  return fmt::format("pinning host memory: {} of {}, {:.1f} GiB/s, {} left",
+                     format_bytes(pinned.done), format_bytes(pinned.total),
+                     bytes_per_s / static_cast<double>(kGiB), format_time_left(left_s));
 }
 
 std::string format_time_left(double seconds) {

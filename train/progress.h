@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "memory/registered_memory.h"
+
 namespace stagecoach {
 
 /// Tells a person what a long run is doing, on stderr. On a terminal one line is redrawn in place;
@@ -45,6 +47,9 @@ class Progress {
   bool is_updated_ = false;
   std::jthread thread_;  // last: joined before the rest is destroyed
 };
+
+/// "pinning host memory: 12.00 GiB of 100.00 GiB, 4.1 GiB/s, 21 s left".
+std::string describe_pin_progress(const PinProgress& pinned);
 
 /// "1 h 02 min", "3 min 20 s", "4 s".
 std::string format_time_left(double seconds);

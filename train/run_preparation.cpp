@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "train/interrupt.h"
 
 namespace stagecoach {
 
@@ -164,6 +165,16 @@ void warn_about_rounds(const TrainConfig& config, size_t devices) {
       per_round, devices, static_cast<int64_t>(devices) * config.train.rounds));
 }
 
+/// Says how the pinning of a large state goes, and lets a signal end it.
+PinWatch pin_watch(Progress& progress) {
+  /// Less is there at once.
+  constexpr ByteCount kShownBytes = 4 * kGiB;
+  return [&progress](const PinProgress& pinned) {
+    if (pinned.total >= kShownBytes) progress.update(describe_pin_progress(pinned));
+    return !InterruptGuard::is_interrupted();
+  };
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
@@ -182,9 +193,9 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   STAGECOACH_ASSIGN_OR_RETURN(run->session.devices, open_configured_devices(backends, config));
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
-  STAGECOACH_ASSIGN_OR_RETURN(
-      run->session.trainer,
-      make_trainer(run->session.source, Gpt2Head::kLoss, config, run->session.devices));
+  STAGECOACH_ASSIGN_OR_RETURN(run->session.trainer,
+                              make_trainer(run->session.source, Gpt2Head::kLoss, config,
+                                           run->session.devices, pin_watch(progress)));
   STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
   return run;
 }

@@ -27,7 +27,8 @@ struct PreparedRun {
 };
 
 /// Checks everything that can be known before training and builds the trainer, without writing to
-/// the output folder. Parameters are not filled yet. Errors as `run_training` says.
+/// the output folder. Parameters are not filled yet. Errors as `run_training` says, and cancelled
+/// when a signal came while host memory was being pinned.
 Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
                                                  const BackendRegistry& backends,
                                                  Progress& progress);

@@ -152,6 +152,11 @@ Status Trainer::Impl::build() {
   STAGECOACH_RETURN_IF_ERROR(
       check_host_need(host_need_before_planning(network, request, residence()), limits));
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun first, make_plan());
+  if (request.residency && !check_host(first).is_ok()) {
+    // Spare memory of mocks is the host's, which the run may need.
+    request.residency = false;
+    STAGECOACH_ASSIGN_OR_RETURN(first, make_plan());
+  }
   STAGECOACH_RETURN_IF_ERROR(check_host(first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
   if (options.device_share > 0) {
@@ -216,6 +221,7 @@ Status Trainer::Impl::prepare_request() {
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.update));
   request.gated = updates_wait_for_norm(options, network.dtype);
   request.moments = moments;
+  request.residency = options.residency == "auto";
   if (options.activations == "keep") request.activations = ActivationPolicy::kKeep;
   if (options.activations == "recompute") request.activations = ActivationPolicy::kRecompute;
   return Status::ok();
@@ -243,7 +249,8 @@ Status Trainer::Impl::build_state() {
   STAGECOACH_ASSIGN_OR_RETURN(
       state, HostState::create(pinning, state_layouts(network),
                                state_options(network, static_cast<int>(options.rounds), residence(),
-                                             update_mode(), moments)));
+                                             update_mode(), moments),
+                                {pool.get(), options.pin_watch}));
   for (int block = 0; block < state->block_count(); ++block) {
     if (state->is_frozen(block)) continue;
     while (state->version(block) < kFirstStep) state->skip(block);
@@ -317,6 +324,7 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   }
   setup.shape = shape;
   setup.arena_bytes = planned.arena_bytes;
+  setup.resident_bytes = planned.resident_bytes;
   setup.recomputes = planned.recomputes;
   setup.update = update_mode();
   setup.first_step = steps_asked;

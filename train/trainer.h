@@ -46,6 +46,9 @@ struct TrainerOptions {
   int64_t rounds = 1;                  ///< divides micro_batches
   std::string activations = "auto";    ///< "auto", "recompute" or, where stages are bound, "keep"
   int64_t max_stage_layers = 0;        ///< where stages are streamed; 0: the partitioner decides
+  /// "auto": memory that is spare on devices keeps parameters of streamed stages between slots;
+  /// changes no bit. "off": every slot uploads its own.
+  std::string residency = "auto";
   uint64_t seed = 1;
   std::string optimizer = "adamw";   ///< one of optimizer_kinds()
   double beta1 = 0.9, beta2 = 0.95;  ///< of adamw, adam and lion
@@ -67,6 +70,9 @@ struct TrainerOptions {
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
   std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  /// Told how far the pinning of the training state is; false ends it, and the trainer's creation
+  /// with "cancelled". Any thread, one at a time.
+  PinWatch pin_watch;
   /// How parameters and gradients travel beside activations; changes no bit.
   BulkMethod bulk = BulkMethod::kAlternating;
   /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).

@@ -37,6 +37,10 @@ Status check_schedule(const TrainerOptions& options) {
     return invalid_argument(
         fmt::format("dispatch '{}' is unknown; use rotation or static", options.dispatch));
   }
+  if (options.residency != "auto" && options.residency != "off") {
+    return invalid_argument(
+        fmt::format("residency '{}' is unknown; use auto or off", options.residency));
+  }
   if (options.activations != "auto" && options.activations != "recompute" &&
       options.activations != "keep") {
     return invalid_argument(fmt::format("activations '{}' is unknown; use auto, recompute or keep",

@@ -475,8 +475,12 @@ Result<TrainingOutcome> run_training(const TrainConfig& config, const LoopOption
                                      const BackendRegistry& backends) {
   InterruptGuard guard;
   Progress progress;
-  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<PreparedRun> run,
-                              prepare_run(config, backends, progress));
+  Result<std::unique_ptr<PreparedRun>> prepared = prepare_run(config, backends, progress);
+  if (prepared.status().code() == StatusCode::kCancelled && InterruptGuard::is_interrupted()) {
+    progress.line("interrupted before training began; nothing was written");
+    return TrainingOutcome{TrainingEnd::kInterrupted, Json()};
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<PreparedRun> run, std::move(prepared));
   if (run->is_already_finished) {
     progress.line(
         fmt::format("the run in '{}' has finished all {} iterations; raise train.iterations to "

@@ -24,6 +24,18 @@ class CpuBuffer final : public Buffer {
   CpuMemory& memory_;
 };
 
+/// The caller's memory, which counts as pinned.
+class CpuRegistration final : public Buffer {
+ public:
+  CpuRegistration(CpuDevice& owner, CpuMemory& pinned, void* data, ByteCount size, Label label)
+      : Buffer(owner, MemoryKind::kHostRegistered, reinterpret_cast<uintptr_t>(data), size, label),
+        pinned_(pinned) {}
+  ~CpuRegistration() override { pinned_.unreserve(size()); }
+
+ private:
+  CpuMemory& pinned_;
+};
+
 Allocation allocate_from(CpuMemory& memory, CpuDevice& owner, MemoryKind kind, ByteCount size,
                          Label label) {
   std::byte* data = memory.allocate(size);
@@ -84,8 +96,10 @@ Allocation CpuDevice::do_allocate_pinned(ByteCount size, Label label) {
 
 Result<BufferHandle> CpuDevice::do_register_host(void* data, ByteCount size, Label label) {
   // The host's own threads are the copy engines, so there is nothing to lock in place.
-  return BufferHandle(new Buffer(*this, MemoryKind::kHostRegistered,
-                                 reinterpret_cast<uintptr_t>(data), size, label));
+  if (!state_.pinned.reserve(size)) {
+    return resource_exhausted(fmt::format("{} bytes are more than may still be pinned", size));
+  }
+  return BufferHandle(new CpuRegistration(*this, state_.pinned, data, size, label));
 }
 
 Result<std::unique_ptr<Executable>> CpuDevice::do_load_executable(const ExecutableImage& image) {

@@ -26,27 +26,34 @@ std::byte* allocate_aligned(ByteCount size) {
   return static_cast<std::byte*>(data);
 }
 
-std::byte* CpuMemory::allocate(ByteCount size) {
-  {
-    std::lock_guard lock(mutex_);
-    if (size > limit_bytes_ - used_bytes_) return nullptr;
-    used_bytes_ += size;
-  }
-  std::byte* data = allocate_host_(size);
+bool CpuMemory::reserve(ByteCount size) {
   std::lock_guard lock(mutex_);
+  if (size > limit_bytes_ - used_bytes_) return false;
+  used_bytes_ += size;
+  return true;
+}
+
+void CpuMemory::unreserve(ByteCount size) {
+  std::lock_guard lock(mutex_);
+  used_bytes_ -= size;
+}
+
+std::byte* CpuMemory::allocate(ByteCount size) {
+  if (!reserve(size)) return nullptr;
+  std::byte* data = allocate_host_(size);
   if (data == nullptr) {
-    used_bytes_ -= size;
-  } else {
-    peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+    unreserve(size);
+    return nullptr;
   }
+  std::lock_guard lock(mutex_);
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
   return data;
 }
 
 void CpuMemory::release(std::byte* data, ByteCount size) {
   poison_memory(data, size);
   deallocate_(data);
-  std::lock_guard lock(mutex_);
-  used_bytes_ -= size;
+  unreserve(size);
 }
 
 MemoryUsage CpuMemory::usage() const {

@@ -32,6 +32,9 @@ class CpuMemory {
   /// Null when the limit or the host leaves no such piece.
   std::byte* allocate(ByteCount size);
   void release(std::byte* data, ByteCount size);
+  /// Counts memory that is another's; false when the limit leaves no such piece.
+  bool reserve(ByteCount size);
+  void unreserve(ByteCount size);
   MemoryUsage usage() const;
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -25,15 +26,22 @@ class GpuRuntime {
   /// Page-locks a range for every context. A range that is locked already, by another device of
   /// this program, is shared: drivers refuse to lock it twice. Returns the driver's error.
   int register_host(std::byte* data, ByteCount size) {
-    std::lock_guard lock(mutex_);
-    auto found = registered_.find({data, size});
-    if (found == registered_.end()) {
-      int error = api_.register_host(data, static_cast<size_t>(size));
-      if (error != Api::kSuccess) return error;
-      found = registered_.emplace(std::pair(data, size), 0).first;
+    std::unique_lock lock(mutex_);
+    const std::pair range(data, size);
+    is_registered_.wait(lock, [&] { return !registering_.contains(range); });
+    if (auto found = registered_.find(range); found != registered_.end()) {
+      ++found->second;
+      return Api::kSuccess;
     }
-    ++found->second;
-    return Api::kSuccess;
+    // Ranges take long, and several threads bring theirs at the same time.
+    registering_.insert(range);
+    lock.unlock();
+    int error = api_.register_host(data, static_cast<size_t>(size));
+    lock.lock();
+    registering_.erase(range);
+    if (error == Api::kSuccess) registered_.emplace(range, 1);
+    is_registered_.notify_all();
+    return error;
   }
   void unregister_host(std::byte* data, ByteCount size) {
     std::lock_guard lock(mutex_);
@@ -82,7 +90,9 @@ class GpuRuntime {
 
   const Api api_;
   std::mutex mutex_;
-  std::map<std::pair<std::byte*, ByteCount>, int> registered_;
+  std::map<std::pair<std::byte*, ByteCount>, int> registered_;  ///< by how many devices
+  std::set<std::pair<std::byte*, ByteCount>> registering_;
+  std::condition_variable is_registered_;
   std::set<std::string> ids_;
   std::mutex buried_mutex_;
   std::vector<Buried> buried_;

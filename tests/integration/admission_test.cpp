@@ -26,7 +26,8 @@ class AllocationCounter final : public Interceptor {
   void after(const VerbCall& call, const Status& outcome) override {
     if (!outcome.is_ok()) return;
     if (call.verb == verbs::kAllocate) device_ += call.size_bytes;
-    if (call.verb == verbs::kAllocatePinned) pinned_ += call.size_bytes;
+    bool pins = call.verb == verbs::kAllocatePinned || call.verb == verbs::kRegisterHost;
+    if (pins) pinned_ += call.size_bytes;
   }
   ByteCount device() const { return device_; }
   ByteCount pinned() const { return pinned_; }

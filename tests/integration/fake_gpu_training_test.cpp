@@ -64,6 +64,10 @@ class NothingIsPinned final : public Interceptor {
   Verdict before(const VerbCall& call) override {
     Verdict verdict;
     if (call.verb == verbs::kAllocatePinned) verdict.kind = Verdict::Kind::kExhaust;
+    if (call.verb == verbs::kRegisterHost) {
+      verdict.kind = Verdict::Kind::kRefuse;
+      verdict.status = resource_exhausted("nothing is pinned");
+    }
     return verdict;
   }
   void after(const VerbCall&, const Status&) override {}

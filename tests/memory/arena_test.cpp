@@ -1,8 +1,11 @@
 #include "memory/arena.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <set>
 
 #include "backends/register_backends.h"
 #include "memory/budget.h"
@@ -118,6 +121,111 @@ TEST_F(ArenaTest, AHostWithoutTheMemoryIsAnError) {
   ASSERT_EQ(arena.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(arena.status().message(), HasSubstr("host memory for 'much'"));
   EXPECT_THAT(arena.status().message(), HasSubstr("1125899906842624 bytes"));
+}
+
+/// Counts registrations and refuses one of them.
+class RegistrationCount final : public Interceptor {
+ public:
+  explicit RegistrationCount(int refused = -1) : refused_(refused) {}
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    if (call.verb != verbs::kRegisterHost) return verdict;
+    if (asked_++ == refused_) {
+      verdict.kind = Verdict::Kind::kRefuse;
+      verdict.status = resource_exhausted("no more");
+    }
+    return verdict;
+  }
+  void after(const VerbCall&, const Status&) override {}
+  int asked() const { return asked_; }
+
+ private:
+  int refused_;
+  std::atomic<int> asked_{0};
+};
+
+TEST(HostPieces, CoverEveryPartOnceOnPagesOfTheirOwn) {
+  std::vector<ByteCount> parts = {100, 9000, 300, 50'000, 1, 256, 8192};
+  std::vector<HostPiece> pieces = cut_into_pieces(parts, 256, 8192);
+  ASSERT_EQ(pieces.size(), 3u);
+  ByteCount end = 0, total = 0;
+  for (const HostPiece& piece : pieces) {
+    EXPECT_EQ(piece.start % 4096, 0);
+    EXPECT_GE(piece.start, end);
+    EXPECT_LT(piece.start - end, 4096);
+    end = piece.start + piece.size;
+    total += piece.size;
+  }
+  EXPECT_EQ(pieces[0].size, 256 + 9216);
+  EXPECT_EQ(pieces[1].size, 512 + 50'176);
+  EXPECT_EQ(total, 256 + 9216 + 512 + 50'176 + 256 + 256 + 8192);
+}
+
+TEST_F(ArenaTest, LargeMemoryIsPinnedInPiecesByThreads) {
+  constexpr ByteCount kPart = 100'000;
+  auto count = std::make_shared<RegistrationCount>();
+  devices = decorate_devices(registry.open_devices("cpu:1").value(), count);
+  auto pool = TaskPool::create(3);
+  std::vector<PinProgress> seen;
+  PinSetup setup{pool.get(),
+                 [&](const PinProgress& progress) {
+                   seen.push_back(progress);
+                   return true;
+                 },
+                 2 * kPart};
+  std::vector<ByteCount> parts(20, kPart);
+  Arena arena = Arena::create_registered(*devices[0], parts, "test", setup).value();
+  EXPECT_EQ(count->asked(), 10);
+  EXPECT_EQ(arena.pinning().pinned, 20 * Arena::padded(kPart));
+  std::set<std::byte*> starts;
+  for (ByteCount part : parts) {
+    BufferView view = arena.take(part);
+    EXPECT_EQ(view.buffer->kind(), MemoryKind::kHostRegistered);
+    EXPECT_TRUE(std::all_of(view.host_data(), view.host_data() + view.size,
+                            [](std::byte value) { return value == std::byte{0}; }));
+    std::memset(view.host_data(), 1, static_cast<size_t>(view.size));
+    starts.insert(view.host_data());
+  }
+  EXPECT_EQ(starts.size(), 20u);
+  ASSERT_EQ(seen.size(), 10u);
+  for (size_t piece = 0; piece < seen.size(); ++piece) {
+    EXPECT_EQ(seen[piece].done, static_cast<ByteCount>(piece + 1) * 2 * Arena::padded(kPart));
+    EXPECT_EQ(seen[piece].total, 20 * Arena::padded(kPart));
+  }
+}
+
+// A refusal in the middle gives back what was pinned before it, so that all of the limit is there
+// for what travels.
+TEST_F(ArenaTest, APieceThatIsRefusedGivesBackTheOthers) {
+  constexpr ByteCount kPart = 64 * kKiB;
+  auto count = std::make_shared<RegistrationCount>(3);
+  devices = decorate_devices(registry.open_devices("cpu:1[pinned=512K]").value(), count);
+  std::vector<ByteCount> parts(16, kPart);
+  Arena arena =
+      Arena::create_registered(*devices[0], parts, "test", {nullptr, nullptr, kPart}).value();
+  EXPECT_EQ(count->asked(), 4);
+  EXPECT_EQ(arena.pinning().pinned, 0);
+  for (int piece = 0; piece < 16; ++piece) {
+    BufferView view = arena.take(kPart, piece % 2 == 0 ? PieceUse::kTravels : PieceUse::kStays);
+    EXPECT_EQ(view.buffer->kind(),
+              piece % 2 == 0 ? MemoryKind::kHostPinned : MemoryKind::kHostPageable);
+    EXPECT_EQ(view.host_data()[kPart - 1], std::byte{0});
+  }
+  EXPECT_EQ(arena.pinning().pinned, 512 * kKiB);
+  EXPECT_EQ(arena.pinning().slow, 0);
+}
+
+TEST_F(ArenaTest, PinningEndsBetweenPiecesWhenTheWatchSaysSo) {
+  auto count = std::make_shared<RegistrationCount>();
+  devices = decorate_devices(registry.open_devices("cpu:1[pinned=1M]").value(), count);
+  std::vector<ByteCount> parts(16, 64 * kKiB);
+  auto watch = [](const PinProgress& progress) { return progress.done < 3 * 64 * kKiB; };
+  Result<Arena> arena =
+      Arena::create_registered(*devices[0], parts, "test", {nullptr, watch, 64 * kKiB});
+  EXPECT_EQ(arena.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(count->asked(), 3);
+  // Nothing is left pinned.
+  EXPECT_EQ(devices[0]->allocate_pinned(kMiB, "all").outcome, AllocationOutcome::kOk);
 }
 
 // Of a state that a quarter of can be pinned, nearly all that travels is: 4 of 14 bytes in bf16.
