@@ -159,9 +159,14 @@ Status BulkLane::submit(const Order& order) {
 
 void BulkLane::issue_orders(Lock& lock) {
   while (failure_.is_ok() && !orders_.empty()) {
-    Result<bool> is_done = issue(orders_.front(), lock);
+    // A copy: while the lock is let go of, orders are added, and the queue may move.
+    Order order = orders_.front();
+    Result<bool> is_done = issue(order, lock);
     if (!is_done.is_ok()) return fail(is_done.status());
-    if (!*is_done) return;
+    if (!*is_done) {
+      orders_.front().next_piece = order.next_piece;
+      return;
+    }
     orders_.pop_front();
   }
 }
