@@ -65,6 +65,7 @@ BulkLane::~BulkLane() {
   {
     Lock lock(mutex_);
     is_stopping_ = true;
+    fail(cancelled("the lane has ended"));
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -112,26 +113,30 @@ std::vector<Stream*> BulkLane::streams() const {
 }
 
 Status BulkLane::wait(Timepoint timepoint) {
-  Order order{Order::Kind::kWait};
+  Order order;
+  order.kind = Order::Kind::kWait;
   order.awaited = timepoint;
   return submit(order);
 }
 
 Status BulkLane::copy(const CopyRequest& request) {
-  Order order{Order::Kind::kCopy};
+  Order order;
+  order.kind = Order::Kind::kCopy;
   order.copy = request;
   return submit(order);
 }
 
 Status BulkLane::record(Event& event) {
-  Order order{Order::Kind::kRecord};
+  Order order;
+  order.kind = Order::Kind::kRecord;
   order.event = &event;
   return submit(order);
 }
 
 Result<Timepoint> BulkLane::mark() {
   if (most_issued_ == 0) return stream().mark();
-  Order order{Order::Kind::kMark};
+  Order order;
+  order.kind = Order::Kind::kMark;
   order.mark = last_mark_ + 1;
   STAGECOACH_RETURN_IF_ERROR(submit(order));
   return Timepoint{id(), ++last_mark_};
@@ -154,9 +159,14 @@ Status BulkLane::submit(const Order& order) {
 
 void BulkLane::issue_orders(Lock& lock) {
   while (failure_.is_ok() && !orders_.empty()) {
-    Result<bool> is_done = issue(orders_.front(), lock);
+    // A copy: while the lock is let go of, orders are added, and the queue may move.
+    Order order = orders_.front();
+    Result<bool> is_done = issue(order, lock);
     if (!is_done.is_ok()) return fail(is_done.status());
-    if (!*is_done) return;
+    if (!*is_done) {
+      orders_.front().next_piece = order.next_piece;
+      return;
+    }
     orders_.pop_front();
   }
 }

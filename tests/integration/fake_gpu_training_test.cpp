@@ -1,5 +1,7 @@
 // Training runs on the template of the GPU backends. The fake driver's kernels are the CPU oracle,
 // so every bit of the weights must be the CPU's.
+#include <array>
+
 #include "backends/cpu/cpu_backend.h"
 #include "testing/decorated_backend.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
@@ -167,12 +169,19 @@ TEST_F(FakeGpuTraining, ParametersDoNotFillTheQueuesOfACard) {
 }
 
 TEST_F(FakeGpuTraining, ACopyThatFailsWhileOthersAreHeldEndsTheRun) {
-  for (int nth : {20, 45, 90}) {
+  for (int run = 0; run < 6; ++run) {
+    bool by_rings = run >= 3;
+    int nth = std::array{20, 45, 90}[run % 3];
     FakeGpuOptions slow;
     slow.copy_bytes_per_s = 200e6;
     FakeGpuMachine machine(slow);
+    std::unique_ptr<Backend> backend = machine.make_backend();
+    if (by_rings) {
+      backend = std::make_unique<DecoratedBackend>(std::move(backend),
+                                                   std::make_shared<StateIsNotPinned>());
+    }
     BackendRegistry registry;
-    registry.add(machine.make_backend());
+    registry.add(std::move(backend));
     machine.driver().fail_call(FakeGpuFunction::copy_async, nth, FakeGpuError::kLaunchFailed);
     Result<TinyResult> result = train_tiny(run_of_many_blocks("fake_gpu:all"), registry);
     EXPECT_EQ(result.status().code(), StatusCode::kDeviceLost) << result.status().to_string();
