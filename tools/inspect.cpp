@@ -14,6 +14,7 @@
 #include "tools/memory_table.h"
 #include "tools/model_options.h"
 #include "tools/rated_devices.h"
+#include "train/device_updates.h"
 #include "train/run_memory.h"
 #include "train/trainer.h"
 
@@ -27,6 +28,7 @@ constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
 struct InspectOptions {
   ModelOptions model;
   std::string devices, schedule = "roundpipe";
+  double device_share = 0;
 };
 
 Status check_options(const InspectOptions& options) {
@@ -35,7 +37,27 @@ Status check_options(const InspectOptions& options) {
     return invalid_argument(fmt::format("--schedule is '{}'; this version trains by {}",
                                         options.schedule, fmt::join(trained, ", ")));
   }
+  if (!(options.device_share >= 0 && options.device_share <= 1)) {
+    return invalid_argument(
+        fmt::format("--device-share is {}; it must be from 0 to 1", options.device_share));
+  }
   return check_model_options(options.model);
+}
+
+/// Sets aside on every device what updates there take.
+Status reserve_updates(const Network& network, PlanRequest& request) {
+  request.device_update_bytes = DeviceUpdates::bytes(network);
+  for (size_t device = 0; device < request.devices.size(); ++device) {
+    ByteCount& free = request.free_bytes[device];
+    if (free < request.device_update_bytes) {
+      return resource_exhausted(
+          fmt::format("device {} has {} free; updates there take {}: leave out --device-share",
+                      request.devices[device].id, format_bytes(free),
+                      format_bytes(request.device_update_bytes)));
+    }
+    free -= request.device_update_bytes;
+  }
+  return Status::ok();
 }
 
 /// Adds the devices of a --devices string and what is free on them. Simulated ones have the memory
@@ -129,6 +151,9 @@ Result<int> run(const InspectOptions& options, const CommandContext& context) {
   if (!options.devices.empty()) {
     STAGECOACH_RETURN_IF_ERROR(add_devices(options.devices, context.backends, request));
   }
+  if (options.device_share > 0) {
+    STAGECOACH_RETURN_IF_ERROR(reserve_updates(network, request));
+  }
   if (options.schedule == "single" && request.devices.size() > 1) {
     return invalid_argument(fmt::format("single has one device, not {}", request.devices.size()));
   }
@@ -190,6 +215,9 @@ Command make_inspect_command() {
   for (CommandOption& option : optimizer_command_options(options->model)) {
     command.options.push_back(std::move(option));
   }
+  command.options.push_back({"--device-share", "S",
+                             "share of the updates that devices make, 0 (default) to 1",
+                             &options->device_share});
   command.options.push_back({"--host-memory", "SIZE",
                              "what the host has (what this machine leaves a program now)",
                              &options->model.host_memory});

@@ -17,11 +17,18 @@ std::vector<Row> host_rows(const MemoryTable& table) {
           {"staging", table.host.staging},       {"mock_devices", table.host.devices}};
 }
 
-/// What a run plans of device `index` of the request; 0 where it has nothing to do.
+/// What a run plans of device `index` of the request; without updates there 0 where it has nothing
+/// to do.
 ByteCount planned_of(const MemoryTable& table, size_t index) {
   const std::vector<int>& used = table.run.devices;
   auto found = std::find(used.begin(), used.end(), static_cast<int>(index));
-  return found == used.end() ? 0 : table.run.arena_bytes[found - used.begin()];
+  ByteCount stages = found == used.end() ? 0 : table.run.arena_bytes[found - used.begin()];
+  return stages + table.request.device_update_bytes;
+}
+
+/// For stages and updates there.
+ByteCount free_of(const MemoryTable& table, size_t index) {
+  return table.request.free_bytes[index] + table.request.device_update_bytes;
 }
 
 std::string line(const std::string& name, ByteCount bytes, const std::string& more = "") {
@@ -45,7 +52,7 @@ Json bytes_to_json(const MemoryTable& table) {
   for (size_t index = 0; index < table.request.devices.size(); ++index) {
     Json device = Json::object();
     device["id"] = table.request.devices[index].id;
-    device["free"] = table.request.free_bytes[index];
+    device["free"] = free_of(table, index);
     device["planned"] = planned_of(table, index);
     json["devices"].push_back(std::move(device));
   }
@@ -64,7 +71,7 @@ std::string bytes_to_text(const MemoryTable& table) {
   text += "devices\n" + line("at least", table.least_device, " each, with one layer a stage");
   for (size_t index = 0; index < table.request.devices.size(); ++index) {
     text += line(table.request.devices[index].id, planned_of(table, index),
-                 fmt::format(" of {}", format_bytes(table.request.free_bytes[index])));
+                 fmt::format(" of {}", format_bytes(free_of(table, index))));
   }
   return text;
 }

@@ -18,6 +18,13 @@ constexpr const char* kLabel = "device update";
 /// rounded copy.
 constexpr ByteCount kElementBytes[] = {4, 2, 2, 4, 4, 4, 2};
 
+/// Of counting what is not finite, which GPU backends do in parts of so many elements.
+ByteCount scratch_bytes(int64_t piece_elements) {
+  constexpr int64_t kCountedElements = 16 * 1024;
+  int64_t parts = (piece_elements + kCountedElements - 1) / kCountedElements;
+  return Arena::padded(parts * ByteCount{sizeof(uint32_t)});
+}
+
 ByteCount slot_bytes(int64_t piece_elements, int counts) {
   ByteCount bytes = Arena::padded(counts * ByteCount{sizeof(uint64_t)});
   for (ByteCount element : kElementBytes) bytes += Arena::padded(piece_elements * element);
@@ -48,7 +55,7 @@ Status check_update(const HostState& state, int block, const BlockMemory& memory
 }  // namespace
 
 ByteCount DeviceUpdater::bytes(int64_t piece_elements) {
-  return kSlots * slot_bytes(piece_elements, kCounts);
+  return kSlots * slot_bytes(piece_elements, kCounts) + scratch_bytes(piece_elements);
 }
 
 ByteCount DeviceUpdater::host_bytes() {

@@ -26,7 +26,8 @@ class DeviceUpdater {
   /// Takes memory for two pieces of `piece_elements` on `device`, which must outlive it. Errors:
   /// resource exhausted.
   static Result<std::unique_ptr<DeviceUpdater>> create(Device& device, int64_t piece_elements);
-  /// Device memory that takes, in bytes.
+  /// Device memory that takes, in bytes, with the scratch memory of its operations: GPU backends
+  /// give what is set aside for that to the stream of passes.
   static ByteCount bytes(int64_t piece_elements);
   /// Host memory beside that, in bytes.
   static ByteCount host_bytes();

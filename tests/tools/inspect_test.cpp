@@ -82,6 +82,32 @@ TEST(InspectCommand, AsyncKeepsASecondVersion) {
   }
 }
 
+TEST(InspectCommand, UpdatesOnDevicesAreCounted) {
+  RunFolder folder;
+  std::vector<std::string> asked = {"--devices",      "cpu:2", "--batch",    "4",
+                                    "--microbatches", "2",     "--sequence", "16",
+                                    "--host-memory",  "1G"};
+  Answer host = inspect("model.json", asked, folder.path());
+  asked.insert(asked.end(), {"--device-share", "0.5"});
+  Answer shared = inspect("model.json", asked, folder.path());
+  ASSERT_TRUE(shared.fits()) << shared.errors;
+  ASSERT_EQ(folder.train({"optimizer.device_share=0.5", "train.iterations=1"}).exit_code, 0);
+  Json summary = folder.json("out/summary.json");
+  for (size_t device = 0; device < 2; ++device) {
+    auto of = [&](const Answer& answer, const char* key) {
+      return answer.json.find("bytes")->find("devices")->items()[device].find(key)->as_integer();
+    };
+    EXPECT_EQ(of(shared, "planned"),
+              summary.find("device_planned_bytes")->items()[device].as_integer());
+    EXPECT_GT(of(shared, "planned"), of(host, "planned"));
+    EXPECT_EQ(of(shared, "free"), of(host, "free"));
+  }
+  EXPECT_GT(shared.host("total"), host.host("total"));
+  CommandResult refused = run_command({"inspect", "gpt2", "--device-share", "2"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.errors, HasSubstr("--device-share is 2"));
+}
+
 // The table of docs/training.md, "Optimizers".
 TEST(InspectCommand, MomentsAreThoseOfTheOptimizer) {
   auto moments = [](std::vector<std::string> more) {
