@@ -56,8 +56,7 @@ struct TrainerOptions {
   double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
   double weight_decay = 0.1;         ///< of parameters with `decay`
   double clip_norm = 1.0;            ///< 0 = off
-  /// Of trained elements, 0 to 1: updated on devices, in whole blocks; kAutoShare: as the first
-  /// iterations say (scheduler/share_choice).
+  /// Of trained elements, 0 to 1: updated on devices, in whole blocks; kAutoShare: as is measured.
   double device_share = 0;
   double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
   int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
