@@ -56,7 +56,7 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   std::string no_decay = "norms and biases";
   double clip_norm = 1.0;   ///< 0 = off
-  double device_share = 0;  ///< of trained elements: updated on devices
+  double device_share = 0;  ///< of trained elements: updated on devices; -1: "auto"
   int64_t warmup = 10;
   std::string decay = "cosine";
   double min_lr = 0.1;  ///< fraction of lr

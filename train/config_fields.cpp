@@ -280,6 +280,26 @@ ConfigField loss_scale_field() {
   return {"train.loss_scale", true, read, show};
 }
 
+ConfigField device_share_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (value.is_string() && value.as_string() == "auto") {
+      config.optimizer.device_share = kAutoShare;
+      return Status::ok();
+    }
+    NumberRange range{0, 1};
+    if (!value.is_number() || !range.contains(value.as_number())) {
+      return not_allowed("\"auto\" or " + range.describe(), "optimizer.device_share", "\"auto\"");
+    }
+    config.optimizer.device_share = value.as_number();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    double share = config.optimizer.device_share;
+    return share == kAutoShare ? Json("auto") : Json(share);
+  };
+  return {"optimizer.device_share", true, read, show};
+}
+
 ConfigField betas_field() {
   auto read = [](const Json& value, TrainConfig& config) -> Status {
     NumberRange range{0.0, 1.0, false, true};
@@ -407,7 +427,7 @@ void add_optimizer(std::vector<ConfigField>& fields) {
   fields.push_back(
       choice_field("optimizer.no_decay", AT(optimizer.no_decay), {{"norms and biases"}, {}, {}}));
   fields.push_back(number_field("optimizer.clip_norm", AT(optimizer.clip_norm), {0, 1e9}));
-  fields.push_back(number_field("optimizer.device_share", AT(optimizer.device_share), {0, 1}));
+  fields.push_back(device_share_field());
   fields.push_back(integer_field<int64_t>("optimizer.warmup", AT(optimizer.warmup), 0, kMaxCount));
   fields.push_back(choice_field("optimizer.decay", AT(optimizer.decay),
                                 {{"cosine", "linear", "constant"}, {}, {}}));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "scheduler/device_share.h"
+#include "train/optimizer.h"
 
 namespace stagecoach {
 
@@ -21,6 +22,35 @@ int64_t piece_elements(const Network& network) {
 
 ByteCount DeviceUpdates::bytes(const Network& network) {
   return DeviceUpdater::bytes(piece_elements(network));
+}
+
+UpdateTraffic DeviceUpdates::traffic(const Network& network, HostState& state, UpdateRule rule) {
+  UpdateTraffic traffic;
+  double all = 0, taken = 0;
+  for (size_t index = 0; index < network.blocks.size(); ++index) {
+    auto block = static_cast<int>(index);
+    if (state.is_frozen(block)) continue;
+    auto norm = static_cast<double>(gradient_bytes(state, block));
+    traffic.host_norm += norm;
+    traffic.host += norm + static_cast<double>(update_bytes(state, block, rule));
+    auto elements = static_cast<double>(state.element_count(block));
+    all += elements;
+    if (!DeviceUpdater::takes(state.memory(block), rule)) continue;
+    taken += elements;
+    BlockBuffers buffers = state.buffers(block);
+    bool is_split = !buffers.remainder.is_none();
+    bool is_rounded = !is_split && buffers.compute_copy.size != buffers.master.size;
+    ByteCount kept =
+        is_split ? buffers.compute_copy.size + buffers.remainder.size : buffers.master.size;
+    kept += buffers.first_moment.size + buffers.second_moment.size;
+    traffic.up += static_cast<double>(kept + buffers.gradients.front().size);
+    traffic.down += static_cast<double>(kept + (is_rounded ? buffers.compute_copy.size : 0));
+  }
+  if (taken == 0) return {};
+  // A share is of all elements, whichever blocks stand in for those that devices do not take.
+  traffic.up *= all / taken;
+  traffic.down *= all / taken;
+  return traffic;
 }
 
 Result<std::unique_ptr<DeviceUpdates>> DeviceUpdates::create(const std::vector<Device*>& devices,

@@ -10,6 +10,7 @@
 #include "hal/host_worker.h"
 #include "memory/host_state.h"
 #include "scheduler/network.h"
+#include "scheduler/share_choice.h"
 #include "train/device_updater.h"
 #include "train/update_kernel.h"
 
@@ -33,6 +34,10 @@ class DeviceUpdates {
                                                        const Network& network, HostState& state,
                                                        UpdateRule rule, double share,
                                                        TaskPool& pool);
+
+  /// Host memory that a step of a run without them touches, and what it would send if devices made
+  /// all the updates that they can; nothing where they can make none.
+  static UpdateTraffic traffic(const Network& network, HostState& state, UpdateRule rule);
 
   /// Per block: the position of its device; -1: the host updates it.
   const std::vector<int>& updating_devices() const { return updating_devices_; }

@@ -67,6 +67,9 @@ struct Trainer::Impl {
   Status build_state();
   Status adopt(PlannedRun next);
   Status replan();
+  Status choose_share(const PlannedRun& next);
+  Result<PlannedRun> plan_with_updates(const ShareChoice& choice);
+  double step_update_ns(const StepOutcome& step) const;
   StepSetup used_devices(const PlannedRun& run) const;
   std::vector<TraceSlice> predicted_pass();
   void note_pass(const FinishedPass& pass);
@@ -98,6 +101,7 @@ struct Trainer::Impl {
   std::vector<ByteCount> planned_bytes;  ///< per device: the most with any plan so far
   std::optional<RunTuner> tuner;
   std::vector<std::string> notes;
+  bool chooses_share = false;                       ///< once layers and updates have been measured
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
@@ -159,6 +163,7 @@ Status Trainer::Impl::build() {
   }
   STAGECOACH_RETURN_IF_ERROR(check_host(first));
   STAGECOACH_RETURN_IF_ERROR(build_state());
+  chooses_share = options.device_share == kAutoShare;
   if (options.device_share > 0) {
     STAGECOACH_ASSIGN_OR_RETURN(
         device_updates,
@@ -365,8 +370,17 @@ std::vector<TraceSlice> Trainer::Impl::predicted_pass() {
 Status Trainer::Impl::replan() {
   STAGECOACH_RETURN_IF_ERROR(drain());
   request.measured = tuner->take_measured();
-  if (binds_stages(options.schedule) || request.is_static) return Status::ok();
+  if (binds_stages(options.schedule) || request.is_static) {
+    if (std::exchange(chooses_share, false)) {
+      notes.emplace_back("optimizer.device_share = auto: 0, for stages that stay where they are");
+    }
+    return Status::ok();
+  }
   STAGECOACH_ASSIGN_OR_RETURN(PlannedRun next, make_plan());
+  if (chooses_share) {
+    STAGECOACH_RETURN_IF_ERROR(choose_share(next));
+    if (device_updates) return Status::ok();
+  }
   bool same = next.devices == planned.devices && next.slots == planned.slots &&
               next.slot_devices == planned.slot_devices;
   StepSetup used = used_devices(planned);
@@ -391,6 +405,68 @@ Status Trainer::Impl::replan() {
       next.predicted->step_ns / 1e6, now_ns / 1e6, next.slots.stages.size(), next.devices.size(),
       devices.size()));
   return adopt(std::move(next));
+}
+
+/// What the host's work of a step took; where the host is paced, at its pace.
+double Trainer::Impl::step_update_ns(const StepOutcome& step) const {
+  auto taken_ns = static_cast<double>(step.host_ns);
+  if (options.host_bytes_per_s <= 0) return taken_ns;
+  double bytes = 0;
+  for (int block = 0; block < state->block_count(); ++block) {
+    if (state->is_frozen(block)) continue;
+    bytes += static_cast<double>(gradient_bytes(*state, block));
+    bool is_host = !device_updates || device_updates->updating_devices()[block] < 0;
+    if (is_host) bytes += static_cast<double>(update_bytes(*state, block, rule));
+  }
+  return std::max(taken_ns, bytes / options.host_bytes_per_s * 1e9);
+}
+
+/// A plan beside updates on devices as chosen, which take memory there.
+Result<PlannedRun> Trainer::Impl::plan_with_updates(const ShareChoice& choice) {
+  PlanRequest before = request;
+  request.device_update_bytes = DeviceUpdates::bytes(network);
+  double factor = std::max(choice.host_updates_ns, choice.device_updates_ns) /
+                  CostTable(request.measured->layers).update_ns();
+  for (LayerProfile& layer : request.measured->layers) layer.update_ns *= factor;
+  for (ByteCount& free : request.free_bytes) {
+    free = std::max<ByteCount>(0, free - request.device_update_bytes);
+  }
+  Result<PlannedRun> next = make_plan();
+  Status fits = next.is_ok() ? check_host(*next) : next.status();
+  if (fits.is_ok()) return next;
+  request = std::move(before);
+  return fits;
+}
+
+/// With `optimizer.device_share` = "auto": decides once, by what has been measured, and changes
+/// over. `next` is the plan without updates on devices.
+Status Trainer::Impl::choose_share(const PlannedRun& next) {
+  chooses_share = false;
+  ShareChoice choice = choose_device_share(used_devices(next), next.slots,
+                                           DeviceUpdates::traffic(network, *state, rule));
+  std::string told = fmt::format(
+      "optimizer.device_share = auto: {:.4g} (updates take {:.4g} ms on the host alone)",
+      choice.share, CostTable(request.measured->layers).update_ns() / 1e6);
+  if (choice.share == 0) {
+    notes.push_back(std::move(told));
+    return Status::ok();
+  }
+  Result<PlannedRun> shared = plan_with_updates(choice);
+  if (!shared.is_ok()) {
+    notes.push_back("optimizer.device_share = auto: 0, for " + shared.status().message());
+    return Status::ok();
+  }
+  executor.reset();  // its memory may be what updates need
+  STAGECOACH_ASSIGN_OR_RETURN(
+      device_updates, DeviceUpdates::create(devices, network, *state, rule, choice.share, *pool));
+  if (options.trace) device_updates->set_trace(trace, static_cast<int>(devices.size()), 1);
+  for (size_t device = 0; device < devices.size(); ++device) {
+    used_before[device] += request.device_update_bytes;
+    planned_bytes[device] = std::max(planned_bytes[device], used_before[device]);
+  }
+  notes.push_back(fmt::format("{}; {:.4g} ms a step instead of {:.4g} ms", told,
+                              choice.step_ns / 1e6, choice.host_only_ns / 1e6));
+  return adopt(std::move(shared).value());
 }
 
 /// Remembers when and where the last training pass ran.
@@ -446,7 +522,7 @@ void Trainer::Impl::take_finished() {
   }
   for (const StepOutcome& step : executor->take_steps()) {
     ended_steps.push_back(step);
-    tuner->add_update(static_cast<double>(step.host_ns));
+    tuner->add_update(step_update_ns(step));
   }
   // A step is told of with its passes, whose reports may come after it.
   while (!ended_steps.empty()) {

@@ -35,6 +35,8 @@ bool binds_stages(std::string_view schedule);
 /// Optimizers, the default first.
 const std::vector<std::string_view>& optimizer_kinds();
 
+inline constexpr double kAutoShare = -1;
+
 /// How to train. Plain data; `Trainer::create` checks it.
 struct TrainerOptions {
   std::string schedule = "roundpipe";  ///< one of trained_schedules()
@@ -57,7 +59,8 @@ struct TrainerOptions {
   double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
   double weight_decay = 0.1;         ///< of parameters with `decay`
   double clip_norm = 1.0;            ///< 0 = off
-  double device_share = 0;  ///< of trained elements, 0 to 1: updated on devices, in whole blocks
+  /// Of trained elements, 0 to 1: updated on devices, in whole blocks; kAutoShare: as is measured.
+  double device_share = 0;
   double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
   int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
   int host_threads = 0;                   ///< 0: all usable

@@ -78,7 +78,8 @@ Status check_optimizer(const TrainerOptions& options) {
     return invalid_argument(
         fmt::format("moments '{}' are unknown; use fp32, bf16 or 8bit", options.moments));
   }
-  if (!(options.device_share >= 0 && options.device_share <= 1)) {
+  bool is_auto = options.device_share == kAutoShare;
+  if (!is_auto && !(options.device_share >= 0 && options.device_share <= 1)) {
     return invalid_argument(
         fmt::format("device_share is {}; it must be from 0 to 1", options.device_share));
   }

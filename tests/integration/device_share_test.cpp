@@ -173,6 +173,27 @@ TEST(SlowDeviceShare, ShortensStepsThatHostUpdatesBound) {
   }
 }
 
+// The same, as the run decides by itself; with a host that is not slow it leaves devices alone.
+TEST(SlowDeviceShare, AutoIsAShareWhereHostUpdatesBoundAndNoneElsewhere) {
+  for (const char* update : {"barrier", "overlap", "async"}) {
+    TinyRun run = share_run(update, 0, "cpu:2[h2d=1G,d2h=1G]");
+    run.options.times_layers = true;
+    run.iterations = 8;
+    TinyResult host = train(run);
+    run.options.device_share = kAutoShare;
+    TinyResult fast = train(run);
+    EXPECT_EQ(fast.report.device_share, 0) << update;
+    expect_same(host, fast, update);
+    run.options.host_bytes_per_s = 10e6;
+    TinyResult slow = train(run);
+    EXPECT_GT(slow.report.device_share, 0.5) << update;
+    expect_same(host, slow, update);
+    for (size_t device = 0; device < 2; ++device) {
+      EXPECT_LE(slow.report.device_peak_bytes[device], slow.report.device_planned_bytes[device]);
+    }
+  }
+}
+
 /// Delays random verbs, so that what is not ordered is more likely to go wrong.
 class RandomDelays final : public Interceptor {
  public:

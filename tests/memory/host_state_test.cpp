@@ -238,6 +238,32 @@ TEST_F(HostStateTest, WhatIsNotFiniteIsNotWritten) {
   }
 }
 
+// As a resumed run needs it: the version that devices still read, beside the newest.
+TEST_F(HostStateTest, TheVersionBeforeTheNewestCanBeSet) {
+  HostStateOptions options{DType::kF32};
+  options.versions = 2;
+  std::unique_ptr<HostState> state =
+      HostState::create(*devices[0], {{"a", 64, 1}}, options).value();
+  auto element = [&](int64_t version, int64_t index) {
+    return reinterpret_cast<const float*>(state->compute_copy(0, version).host_data())[index];
+  };
+  state->skip(0);
+  ASSERT_TRUE(state->write_parameters(0, 0, std::vector<float>(64, 2)).is_ok());
+  EXPECT_EQ(element(0, 5), 2) << "a version that was skipped is as the one before it";
+  std::vector<float> previous = {1, 1.5};
+  state->write_previous_copy(0, 5, std::as_bytes(std::span(previous)));
+  EXPECT_EQ(element(0, 5), 1);
+  EXPECT_EQ(element(0, 6), 1.5);
+  EXPECT_EQ(element(1, 5), 2);
+  // The next update reads the newest and overwrites the other.
+  BlockMemory memory = state->memory(0);
+  EXPECT_EQ(memory.parameters[5], 2);
+  memory.new_parameters[5] = 3;
+  state->publish(0);
+  EXPECT_EQ(element(1, 5), 2);
+  EXPECT_EQ(element(2, 5), 3);
+}
+
 TEST_F(HostStateTest, MomentsComeBack) {
   std::unique_ptr<HostState> state = make(DType::kBF16, 1, 1);
   std::vector<float> first = {1, 2}, second = {3, 4}, read(2);

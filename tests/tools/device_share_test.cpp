@@ -34,6 +34,19 @@ TEST(DeviceShareCommand, ResumesWithAnyShareToTheSameBits) {
   }
 }
 
+TEST(DeviceShareCommand, AutoSaysWhatItChose) {
+  RunFolder folder;
+  CommandResult result = folder.train({"optimizer.device_share=auto", "optimizer.kind=lion"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("optimizer.device_share = auto: 0 ("));
+  EXPECT_EQ(folder.json("out/summary.json").find("device_share")->as_number(), 0);
+  result = folder.train({"optimizer.device_share=auto", "schedule.kind=1f1b", "output.dir=bound"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("auto: 0, for stages that stay where they are"));
+  EXPECT_THAT(folder.train({"optimizer.device_share=auto"}, {"--print-config"}).output,
+              HasSubstr("device_share = \"auto\""));
+}
+
 TEST(DeviceShareCommand, PrintsTheKeyAndRefusesWhatItIsNot) {
   RunFolder folder;
   EXPECT_THAT(folder.train({"optimizer.device_share=0.25"}, {"--print-config"}).output,
