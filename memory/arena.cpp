@@ -42,6 +42,17 @@ Result<Arena> Arena::create_pinned(Device& device, ByteCount size, Label label) 
   return arena;
 }
 
+namespace {
+
+/// Whether a device says so of memory that it does not pin. Ranges that the system does not let it
+/// lock are an "invalid value" to CUDA (github.com/sgl-project/sglang, pull request 39744).
+bool is_refusal(StatusCode code) {
+  return code == StatusCode::kResourceExhausted || code == StatusCode::kInvalidArgument ||
+         code == StatusCode::kUnimplemented;
+}
+
+}  // namespace
+
 Result<Arena> Arena::create_registered(Device& device, std::span<const ByteCount> pieces,
                                        Label label, const PinSetup& setup) {
   ByteCount size = 0;
@@ -56,7 +67,7 @@ Result<Arena> Arena::create_registered(Device& device, std::span<const ByteCount
     arena.registered_ = std::move(memory).value();
     return arena;
   }
-  if (memory.status().code() != StatusCode::kResourceExhausted) return memory.status();
+  if (!is_refusal(memory.status().code())) return memory.status();
   STAGECOACH_ASSIGN_OR_RETURN(Arena arena, create_pinned(device, size, label));
   arena.is_cleared_ = true;
   return arena;

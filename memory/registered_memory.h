@@ -44,7 +44,7 @@ struct HostPiece {
 
 /// Cuts memory for `parts`, which lie one behind the other at multiples of `alignment`, into pieces
 /// of at least `piece_bytes`, the last excepted. Pieces begin on pages of their own, and no part
-/// lies in two of them: drivers refuse copies from memory that was pinned by two calls. Pure.
+/// lies in two of them: CUDA refuses copies across two registrations. Pure.
 std::vector<HostPiece> cut_into_pieces(std::span<const ByteCount> parts, ByteCount alignment,
                                        ByteCount piece_bytes);
 

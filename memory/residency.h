@@ -24,8 +24,8 @@ struct BlockCopy {
 /// What copies that stay may take.
 struct ResidencyLimits {
   ByteCount capacity = 0;
-  /// Whether the list begins anew while its last slot runs, so that what its first slot uploads must
-  /// find its place free.
+  /// Whether the list begins anew while its last slot runs, so that what its first slot uploads
+  /// must find its place free.
   bool next_begins_early = false;
 };
 
@@ -36,15 +36,15 @@ struct ResidencyPlan {
   ByteCount saved_bytes = 0;                  ///< uploads that this spares
 };
 
-/// Plans which copies stay. `slots` are what the slots of a device read, in order, each block once a
-/// slot and with one size, all at one version. A copy is uploaded to where it stays, by the first
+/// Plans which copies stay. `slots` are what the slots of a device read, in order, each block once
+/// a slot and with one size, all at one version. A copy is uploaded to where it stays, by the first
 /// slot that reads it; that may happen while the slot before runs, so its place is another's again
 /// two slots after the last read.
 ///
 /// Spans from one read of a block to its next are taken by their ends, the shortest first, into the
 /// place that was free for the shortest time. That keeps as much as can be kept of the lists of one
-/// device that goes forward and back, and 95 % or more of it over random lists of blocks of one size
-/// (tests/memory/residency_test.cpp tries all choices). Pure.
+/// device that goes forward and back, and 95 % or more of it over random lists of blocks of one
+/// size (tests/memory/residency_test.cpp tries all choices). Pure.
 ResidencyPlan plan_residency(std::span<const std::vector<BlockRead>> slots,
                              const ResidencyLimits& limits);
 

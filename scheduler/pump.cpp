@@ -141,6 +141,22 @@ Status Pump::stuck_status() {
     at = candidate;
     most = victims;
   }
+  // Where all wait, it is what the last of a chain waits for: a stream that has nothing left to do
+  // and whose end is not told.
+  for (size_t hop = 0; hop < streams_.size() && at.verb == "wait"; ++hop) {
+    auto awaited = std::find_if(streams_.begin(), streams_.end(), [&](Stream* stream) {
+      return stream->id() == at.awaited.timeline;
+    });
+    if (awaited == streams_.end()) break;
+    culprit = *awaited;
+    const Stream::Pending& next = oldest[static_cast<size_t>(awaited - streams_.begin())];
+    if (next.sequence == 0) {
+      at.verb = "record";
+      at.sequence = at.awaited.sequence;
+    } else {
+      at = next;
+    }
+  }
   std::string limit =
       fmt::format("no progress for {:.1f} s", static_cast<double>(timeout_ns_) * 1e-9);
   if (culprit == nullptr) return deadline_exceeded(limit + "; host work does not end");

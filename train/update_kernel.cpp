@@ -141,9 +141,9 @@ HWY_ATTR HWY_INLINE void apply_rule(const UpdateFactors& factors, FloatVector gr
 }
 
 /// Updates one vector of elements; the first `valid` count. Returns how many were refused.
-template <UpdateRule kRule, typename Master, typename Gradient>
+template <UpdateRule kRule, typename Master, typename Moment, typename Gradient>
 HWY_ATTR HWY_INLINE int64_t update_vector(const UpdateFactors& factors, const Master& master,
-                                          float* first_moment, float* second_moment,
+                                          Moment* first_moment, Moment* second_moment,
                                           const Gradient* gradients, int64_t i, size_t valid) {
   const Floats d;
   const Words words;
@@ -173,12 +173,13 @@ HWY_ATTR HWY_INLINE int64_t update_vector(const UpdateFactors& factors, const Ma
 }
 
 /// The elements that do not fill a vector, by way of one that they begin.
-template <UpdateRule kRule, typename Master, typename Gradient>
+template <UpdateRule kRule, typename Master, typename Moment, typename Gradient>
 HWY_ATTR int64_t update_tail(const UpdateFactors& factors, const Master& master,
-                             float* first_moment, float* second_moment, const Gradient* gradients,
+                             Moment* first_moment, Moment* second_moment, const Gradient* gradients,
                              int64_t begin, int64_t count) {
   constexpr size_t kLanes = hn::MaxLanes(Floats());
-  float values[kLanes] = {}, first[kLanes] = {}, second[kLanes] = {};
+  float values[kLanes] = {};
+  Moment first[kLanes] = {}, second[kLanes] = {};
   Gradient gradient[kLanes] = {};
   for (int64_t k = 0; k < count; ++k) {
     values[k] = master.get(begin + k);
@@ -196,9 +197,9 @@ HWY_ATTR int64_t update_tail(const UpdateFactors& factors, const Master& master,
   return refused;
 }
 
-template <UpdateRule kRule, typename Master, typename Gradient>
+template <UpdateRule kRule, typename Master, typename Moment, typename Gradient>
 HWY_ATTR int64_t update_elements(const UpdateFactors& given, const Master& master,
-                                 float* first_moment, float* second_moment,
+                                 Moment* first_moment, Moment* second_moment,
                                  const Gradient* gradients, int64_t count) {
   const UpdateFactors factors = given;  // a copy: the stores below cannot change it
   int64_t refused = 0, i = 0;
@@ -216,52 +217,40 @@ HWY_ATTR int64_t update_elements(const UpdateFactors& given, const Master& maste
          update_tail<kRule>(factors, master, first_moment, second_moment, gradients, i, count - i);
 }
 
-template <typename Master, typename Gradient>
-int64_t choose_rule(const UpdateFactors& factors, const Master& master, float* first_moment,
-                    float* second_moment, const Gradient* gradients, int64_t count) {
+template <typename Master, typename Moment, typename Gradient>
+int64_t choose_rule(const UpdateFactors& factors, const Master& master, Moment* first_moment,
+                    Moment* second_moment, const Gradient* gradients, int64_t count) {
   auto run = [&](auto function) {
     return function(factors, master, first_moment, second_moment, gradients, count);
   };
   switch (factors.rule) {
     case UpdateRule::kAdamW:
-      return run(update_elements<UpdateRule::kAdamW, Master, Gradient>);
+      return run(update_elements<UpdateRule::kAdamW, Master, Moment, Gradient>);
     case UpdateRule::kAdam:
-      return run(update_elements<UpdateRule::kAdam, Master, Gradient>);
+      return run(update_elements<UpdateRule::kAdam, Master, Moment, Gradient>);
     case UpdateRule::kSgd:
-      return run(update_elements<UpdateRule::kSgd, Master, Gradient>);
+      return run(update_elements<UpdateRule::kSgd, Master, Moment, Gradient>);
     case UpdateRule::kPlainSgd:
-      return run(update_elements<UpdateRule::kPlainSgd, Master, Gradient>);
+      return run(update_elements<UpdateRule::kPlainSgd, Master, Moment, Gradient>);
     case UpdateRule::kLion:
-      return run(update_elements<UpdateRule::kLion, Master, Gradient>);
+      return run(update_elements<UpdateRule::kLion, Master, Moment, Gradient>);
   }
   return 0;
 }
 
-/// A moment's elements from `begin` on as fp32: where they lie, or in `buffer`.
+/// 8-bit moments from `begin` on as fp32 in `buffer`.
 template <bool kSigned>
-float* open_moment(const MomentStore& store, MomentFormat format, int64_t begin, int64_t count,
-                   float* buffer) {
-  if (format == MomentFormat::kFloat32) return static_cast<float*>(store.values) + begin;
-  if (format == MomentFormat::kBFloat16) {
-    decode_floats(static_cast<const BFloat16*>(store.values) + begin, count, buffer);
-    return buffer;
-  }
+void open_bytes(const MomentStore& store, int64_t begin, int64_t count, float* buffer) {
   uint8_t codes[kTileElements] = {};
   std::memcpy(codes, static_cast<const uint8_t*>(store.values) + begin, static_cast<size_t>(count));
   for (int64_t at = 0; at < count; at += kMomentScaleElements) {
     decode_bytes<kSigned>(codes + at, std::min(kMomentScaleElements, count - at),
                           store.scales[(begin + at) / kMomentScaleElements], buffer + at);
   }
-  return buffer;
 }
 
 template <bool kSigned>
-void close_moment(const MomentStore& store, MomentFormat format, int64_t begin, int64_t count,
-                  const float* buffer) {
-  if (format == MomentFormat::kFloat32) return;
-  if (format == MomentFormat::kBFloat16) {
-    return encode_floats(buffer, count, static_cast<BFloat16*>(store.values) + begin);
-  }
+void close_bytes(const MomentStore& store, int64_t begin, int64_t count, const float* buffer) {
   uint8_t codes[kTileElements];
   for (int64_t at = 0; at < count; at += kMomentScaleElements) {
     encode_bytes<kSigned>(buffer + at, std::min(kMomentScaleElements, count - at), codes + at,
@@ -270,23 +259,11 @@ void close_moment(const MomentStore& store, MomentFormat format, int64_t begin, 
   std::memcpy(static_cast<uint8_t*>(store.values) + begin, codes, static_cast<size_t>(count));
 }
 
-/// At most kTileElements elements from `begin` on.
-int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int64_t begin,
-                    int64_t count) {
-  // Zeros behind the last element: 8-bit moments are read in whole vectors.
-  alignas(64) float first_buffer[kTileElements], second_buffer[kTileElements];
+/// Gradients and master of at most kTileElements elements from `begin` on, with their moments.
+template <typename Moment>
+int64_t update_with(const UpdatePiece& piece, const UpdateFactors& factors, int64_t begin,
+                    int64_t count, Moment* first, Moment* second) {
   alignas(64) float summed[kTileElements];
-  if (piece.moment_format == MomentFormat::kBlockwise8 && count < kTileElements) {
-    std::memset(first_buffer, 0, sizeof(first_buffer));
-    std::memset(second_buffer, 0, sizeof(second_buffer));
-  }
-  bool one = has_first_moment(factors.rule), two = has_second_moment(factors.rule);
-  float* first =
-      one ? open_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer)
-          : nullptr;
-  float* second = two ? open_moment<false>(piece.second_moment, piece.moment_format, begin, count,
-                                           second_buffer)
-                      : nullptr;
   DType dtype = piece.gradients.dtype;
   const void* gradients = piece.gradients.sources[0];
   int64_t gradient_begin = begin;
@@ -296,7 +273,7 @@ int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int6
     gradients = summed;
     gradient_begin = 0;
   }
-  int64_t refused = with_type(dtype, gradients, gradient_begin, [&](auto* typed) {
+  return with_type(dtype, gradients, gradient_begin, [&](auto* typed) {
     if (piece.parameters == nullptr) {
       SplitMaster master{piece.high + begin, piece.new_high + begin, piece.remainder + begin};
       return choose_rule(factors, master, first, second, typed, count);
@@ -304,9 +281,52 @@ int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int6
     FloatMaster master{piece.parameters + begin, piece.new_parameters + begin};
     return choose_rule(factors, master, first, second, typed, count);
   });
-  if (one) close_moment<true>(piece.first_moment, piece.moment_format, begin, count, first_buffer);
-  if (two)
-    close_moment<false>(piece.second_moment, piece.moment_format, begin, count, second_buffer);
+}
+
+int64_t update_bytes(const UpdatePiece& piece, const UpdateFactors& factors, int64_t begin,
+                     int64_t count) {
+  // Zeros behind the last element: they are read in whole vectors.
+  alignas(64) float first[kTileElements], second[kTileElements];
+  if (count < kTileElements) {
+    std::memset(first, 0, sizeof(first));
+    std::memset(second, 0, sizeof(second));
+  }
+  bool one = has_first_moment(factors.rule), two = has_second_moment(factors.rule);
+  if (one) open_bytes<true>(piece.first_moment, begin, count, first);
+  if (two) open_bytes<false>(piece.second_moment, begin, count, second);
+  int64_t refused = update_with(piece, factors, begin, count, first, second);
+  if (one) close_bytes<true>(piece.first_moment, begin, count, first);
+  if (two) close_bytes<false>(piece.second_moment, begin, count, second);
+  return refused;
+}
+
+/// Where moments that are updated in place lie from `begin` on.
+template <typename Moment>
+Moment* moments_at(const MomentStore& store, int64_t begin) {
+  return store.values == nullptr ? nullptr : static_cast<Moment*>(store.values) + begin;
+}
+
+template <typename Moment>
+int64_t update_in_place(const UpdatePiece& piece, const UpdateFactors& factors, int64_t begin,
+                        int64_t count) {
+  return update_with(piece, factors, begin, count, moments_at<Moment>(piece.first_moment, begin),
+                     moments_at<Moment>(piece.second_moment, begin));
+}
+
+int64_t update_tile(const UpdatePiece& piece, const UpdateFactors& factors, int64_t begin,
+                    int64_t count) {
+  int64_t refused = 0;
+  switch (piece.moment_format) {
+    case MomentFormat::kFloat32:
+      refused = update_in_place<float>(piece, factors, begin, count);
+      break;
+    case MomentFormat::kBFloat16:
+      refused = update_in_place<BFloat16>(piece, factors, begin, count);
+      break;
+    case MomentFormat::kBlockwise8:
+      refused = update_bytes(piece, factors, begin, count);
+      break;
+  }
   if (piece.published != nullptr) {
     with_type(piece.published_dtype, piece.published, begin, [&](auto* typed) {
       using Storage = std::remove_cv_t<std::remove_pointer_t<decltype(typed)>>;

@@ -126,13 +126,14 @@ TEST_F(ArenaTest, AHostWithoutTheMemoryIsAnError) {
 /// Counts registrations and refuses one of them.
 class RegistrationCount final : public Interceptor {
  public:
-  explicit RegistrationCount(int refused = -1) : refused_(refused) {}
+  explicit RegistrationCount(int refused = -1, Status refusal = resource_exhausted("no more"))
+      : refused_(refused), refusal_(std::move(refusal)) {}
   Verdict before(const VerbCall& call) override {
     Verdict verdict;
     if (call.verb != verbs::kRegisterHost) return verdict;
     if (asked_++ == refused_) {
       verdict.kind = Verdict::Kind::kRefuse;
-      verdict.status = resource_exhausted("no more");
+      verdict.status = refusal_;
     }
     return verdict;
   }
@@ -141,6 +142,7 @@ class RegistrationCount final : public Interceptor {
 
  private:
   int refused_;
+  Status refusal_;
   std::atomic<int> asked_{0};
 };
 
@@ -213,6 +215,22 @@ TEST_F(ArenaTest, APieceThatIsRefusedGivesBackTheOthers) {
   }
   EXPECT_EQ(arena.pinning().pinned, 512 * kKiB);
   EXPECT_EQ(arena.pinning().slow, 0);
+}
+
+// What cannot be locked is pinned as far as that goes; a device that fails ends the run.
+TEST_F(ArenaTest, RefusalsAreMetAndFailuresAreNot) {
+  std::vector<ByteCount> parts(4, 64 * kKiB);
+  for (const Status& status :
+       {invalid_argument("no such range"), unimplemented("no"), internal_error("broken")}) {
+    auto count = std::make_shared<RegistrationCount>(1, status);
+    devices = decorate_devices(registry.open_devices("cpu:1").value(), count);
+    Result<Arena> arena =
+        Arena::create_registered(*devices[0], parts, "test", {nullptr, nullptr, 64 * kKiB});
+    EXPECT_EQ(arena.is_ok(), status.code() != StatusCode::kInternal) << status.to_string();
+    if (arena.is_ok()) {
+      EXPECT_EQ(arena->pinning().pinned, 4 * 64 * kKiB);
+    }
+  }
 }
 
 TEST_F(ArenaTest, PinningEndsBetweenPiecesWhenTheWatchSaysSo) {
