@@ -62,6 +62,13 @@ class Buffer {
   /// Blocks until `uses_reached`.
   void wait_for_uses();
 
+  /// Of registered memory: `owner` keeps it until the device has unregistered it, which may be
+  /// after the buffer has gone, where a failed stream has not ended what it was doing.
+  void keep(std::shared_ptr<void> owner) { owner_ = std::move(owner); }
+
+ protected:
+  std::shared_ptr<void> take_owner() { return std::move(owner_); }
+
  private:
   Device& device_;
   MemoryKind kind_;
@@ -71,6 +78,7 @@ class Buffer {
   /// A use not yet settled, or none; drops those that are. Asks outside the lock.
   Timepoint first_open_use();
 
+  std::shared_ptr<void> owner_;
   std::mutex mutex_;
   std::vector<Timepoint> last_uses_;  // one entry a timeline; bounded by the streams that exist
 };

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "memory/numa_placement.h"
+#include "memory/pageable_memory.h"
 
 namespace stagecoach {
 
@@ -68,30 +69,27 @@ std::vector<HostPiece> cut_into_pieces(std::span<const ByteCount> parts, ByteCou
   return pieces;
 }
 
-void RegisteredMemory::WaitAndRetire::operator()(Buffer* buffer) const {
-  buffer->wait_for_uses();
-  BufferRetirer{}(buffer);
-}
-
 Result<RegisteredMemory> RegisteredMemory::create(Device& device, std::vector<HostPiece> pieces,
                                                   Label label, const PinSetup& setup) {
   STAGECOACH_CHECK(!pieces.empty());
   RegisteredMemory made;
   ByteCount size = pieces.back().start + pieces.back().size, total = 0;
   for (const HostPiece& piece : pieces) total += piece.size;
-  STAGECOACH_ASSIGN_OR_RETURN(made.memory_, PageableMemory::create(size));
-  spread_over_numa_nodes(made.memory_.data(), size);
+  STAGECOACH_ASSIGN_OR_RETURN(PageableMemory created, PageableMemory::create(size));
+  auto memory = std::make_shared<PageableMemory>(std::move(created));
+  spread_over_numa_nodes(memory->data(), size);
   made.pieces_ = std::move(pieces);
   made.buffers_.resize(made.pieces_.size());
   PinCount count(total, setup.watch);
   auto pin = [&](int64_t index) {
     if (count.has_failed()) return;
     const HostPiece& piece = made.pieces_[static_cast<size_t>(index)];
-    std::byte* data = made.memory_.data() + piece.start;
+    std::byte* data = memory->data() + piece.start;
     touch(data, piece.size);
     Result<BufferHandle> buffer = device.register_host(data, piece.size, label);
     if (!buffer.is_ok()) return count.fail(buffer.status());
-    made.buffers_[static_cast<size_t>(index)].reset(buffer->release());
+    (*buffer)->keep(memory);
+    made.buffers_[static_cast<size_t>(index)] = std::move(buffer).value();
     count.add(piece.size);
   };
   auto piece_count = static_cast<int64_t>(made.pieces_.size());

@@ -10,7 +10,6 @@
 #include "core/status.h"
 #include "core/task_pool.h"
 #include "hal/device.h"
-#include "memory/pageable_memory.h"
 
 namespace stagecoach {
 
@@ -64,14 +63,8 @@ class RegisteredMemory {
   Buffer& buffer(size_t index) const { return *buffers_[index]; }
 
  private:
-  /// The memory goes with its owner, so nobody may be using it any more then.
-  struct WaitAndRetire {
-    void operator()(Buffer* buffer) const;
-  };
-
-  PageableMemory memory_;
   std::vector<HostPiece> pieces_;
-  std::vector<std::unique_ptr<Buffer, WaitAndRetire>> buffers_;
+  std::vector<BufferHandle> buffers_;  ///< the last to go takes the memory along
 };
 
 }  // namespace stagecoach

@@ -255,7 +255,7 @@ Status Trainer::Impl::build_state() {
       state, HostState::create(pinning, state_layouts(network),
                                state_options(network, static_cast<int>(options.rounds), residence(),
                                              update_mode(), moments),
-                                {pool.get(), options.pin_watch}));
+                               {pool.get(), options.pin_watch}));
   for (int block = 0; block < state->block_count(); ++block) {
     if (state->is_frozen(block)) continue;
     while (state->version(block) < kFirstStep) state->skip(block);

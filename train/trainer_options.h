@@ -2,12 +2,76 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/status.h"
-#include "train/trainer.h"
+#include "memory/host_limits.h"
+#include "memory/registered_memory.h"
+#include "scheduler/bulk_lane.h"
+#include "scheduler/consistency.h"
+#include "train/loss_scale.h"
 #include "train/update_kernel.h"
 
 namespace stagecoach {
+
+/// Schedules this version trains by, the default first. roundpipe and single stream their stages;
+/// the others bind them to devices.
+const std::vector<std::string_view>& trained_schedules();
+/// Whether stages of `schedule` stay on their devices.
+bool binds_stages(std::string_view schedule);
+
+/// Optimizers, the default first.
+const std::vector<std::string_view>& optimizer_kinds();
+
+inline constexpr double kAutoShare = -1;
+
+/// How to train. Plain data; `Trainer::create` checks it.
+struct TrainerOptions {
+  std::string schedule = "roundpipe";  ///< one of trained_schedules()
+  std::string dispatch = "rotation";   ///< "rotation" or "static", where stages are streamed
+  std::string update = "overlap";      ///< "barrier", "overlap" or "async"
+  int64_t batch = 16;                  ///< sequences of one forward_backward
+  int64_t sequence = 1024;             ///< tokens of one sequence
+  int64_t micro_batches = 4;           ///< divides batch
+  int64_t rounds = 1;                  ///< divides micro_batches
+  std::string activations = "auto";    ///< "auto", "recompute" or, where stages are bound, "keep"
+  int64_t max_stage_layers = 0;        ///< where stages are streamed; 0: the partitioner decides
+  /// "auto": memory that is spare on devices keeps parameters of streamed stages between slots;
+  /// changes no bit. "off": every slot uploads its own.
+  std::string residency = "auto";
+  uint64_t seed = 1;
+  std::string optimizer = "adamw";   ///< one of optimizer_kinds()
+  double beta1 = 0.9, beta2 = 0.95;  ///< of adamw, adam and lion
+  double epsilon = 1e-8;             ///< of adamw and adam
+  std::string moments = "fp32";      ///< "bf16" and "8bit" take less memory and change numerics
+  double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
+  double weight_decay = 0.1;         ///< of parameters with `decay`
+  double clip_norm = 1.0;            ///< 0 = off
+  /// Of trained elements, 0 to 1: updated on devices, in whole blocks; kAutoShare: as is measured.
+  double device_share = 0;
+  double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
+  int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
+  int host_threads = 0;                   ///< 0: all usable
+  bool trace = false;
+  /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
+  /// overlap while they do.
+  bool times_layers = true;
+  /// Of host memory: makes host work take as long as it would at this rate, as paced devices do,
+  /// for measurements; 0: as fast as it is.
+  double host_bytes_per_s = 0;
+  /// What the host has when the trainer is created; others than this machine's are for tests.
+  std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  /// Told how far the pinning of the training state is; false ends it, and the trainer's creation
+  /// with "cancelled". Any thread, one at a time.
+  PinWatch pin_watch;
+  /// How parameters and gradients travel beside activations; changes no bit.
+  BulkMethod bulk = BulkMethod::kAlternating;
+  /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
+  std::vector<Ordering> left_out;
+};
 
 /// Most tokens of an iteration. Beyond it, sizes of activations would no longer be numbers of 63
 /// bits.

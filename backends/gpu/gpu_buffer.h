@@ -14,7 +14,7 @@ class GpuBuffer final : public Buffer {
   GpuBuffer(Device& owner, GpuDeviceCore<Api>& core, Release how, uintptr_t address, ByteCount size,
             Label label)
       : Buffer(owner, kind_of(how), address, size, label), core_(core), how_(how) {}
-  ~GpuBuffer() override { core_.release(how_, device_address(), size()); }
+  ~GpuBuffer() override { core_.release(how_, device_address(), size(), take_owner()); }
 
   GpuDeviceCore<Api>& core() const { return core_; }
 

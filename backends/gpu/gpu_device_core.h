@@ -78,13 +78,16 @@ class GpuDeviceCore {
     return error;
   }
   /// Gives memory back, at once unless a destroyed stream might still touch it.
-  void release(Release how, GpuAddress address, ByteCount size) {
+  /// `owner`, if any, goes after it.
+  void release(Release how, GpuAddress address, ByteCount size,
+               std::shared_ptr<void> owner = nullptr) {
+    Freed freed{how, address, size, std::move(owner)};
     if (!hold->runtime().has_buried()) {
-      release_now({how, address, size});
+      release_now(freed);
       return;
     }
     std::lock_guard lock(deferred_mutex_);
-    deferred_.push_back({how, address, size});
+    deferred_.push_back(std::move(freed));
   }
 
   /// Waits until no destroyed stream has work queued; false when that takes too long, because the
@@ -133,6 +136,7 @@ class GpuDeviceCore {
     Release how;
     GpuAddress address;
     ByteCount size;
+    std::shared_ptr<void> owner;  ///< of registered memory
   };
 
   // On a lost card these calls fail, and there is nothing left to free.

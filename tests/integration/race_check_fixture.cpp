@@ -56,7 +56,12 @@ Verdict StateIsNotPinned::before(const VerbCall& call) {
   std::string_view label = call.label.view();
   bool is_refused = label == "training state" || label == "gradient slots" ||
                     (refuses_rings_ && label == "staging ring");
-  if (call.verb == verbs::kAllocatePinned && is_refused) verdict.kind = Verdict::Kind::kExhaust;
+  if (!is_refused) return verdict;
+  if (call.verb == verbs::kAllocatePinned) verdict.kind = Verdict::Kind::kExhaust;
+  if (call.verb == verbs::kRegisterHost) {
+    verdict.kind = Verdict::Kind::kRefuse;
+    verdict.status = resource_exhausted("the state is not pinned");
+  }
   return verdict;
 }
 
