@@ -233,6 +233,12 @@ std::vector<Json> RunFolder::json_lines(const std::string& text) {
   return lines;
 }
 
+double number(const Json& object, std::string_view key) {
+  const Json* value = object.find(key);
+  EXPECT_TRUE(value != nullptr && value->is_number()) << key;
+  return value != nullptr && value->is_number() ? value->as_number() : 0;
+}
+
 MountedFolder::MountedFolder(const std::string& path, long size) : path_(path) {
   fs::create_directories(path);
   std::string options = fmt::format("size={}", size);

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.h"
@@ -89,6 +90,9 @@ class RunFolder {
  private:
   TemporaryFolder folder_;
 };
+
+/// The number under `key` of an object; fails the test when there is none.
+double number(const Json& object, std::string_view key);
 
 /// A file system in memory, mounted for the life of the object.
 class MountedFolder {

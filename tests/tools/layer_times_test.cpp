@@ -57,11 +57,6 @@ class SimulateLayers : public testing::Test {
   TemporaryFolder folder_;
 };
 
-double number(const Json& json, std::string_view key) {
-  const Json* value = json.find(key);
-  return value != nullptr && value->is_number() ? value->as_number() : std::nan("");
-}
-
 TEST_F(SimulateLayers, HasTheKeysOfEverySimulation) {
   for (const char* schedule : {"roundpipe", "slidedp", "1f1b", "zb-v", "dualpipe", "mobius"}) {
     Json json = answer("sim:4xrtx4090", {"--schedule", schedule, "--microbatches", "8"});

@@ -11,12 +11,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-double number(const Json& object, const char* key) {
-  const Json* value = object.find(key);
-  EXPECT_TRUE(value != nullptr && value->is_number()) << key;
-  return value != nullptr && value->is_number() ? value->as_number() : 0.0;
-}
-
 struct Fp16Command : ::testing::Test {
   Json train(const std::string& out, std::vector<std::string> settings) {
     settings.push_back("output.dir=" + out);

@@ -10,12 +10,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-double number(const Json& object, const char* key) {
-  const Json* value = object.find(key);
-  EXPECT_TRUE(value != nullptr && value->is_number()) << key;
-  return value != nullptr && value->is_number() ? value->as_number() : 0.0;
-}
-
 struct Kind {
   std::string name;
   std::vector<std::string> settings;

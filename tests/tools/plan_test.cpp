@@ -127,10 +127,6 @@ Json updates_of(const std::string& bytes_per_s, std::vector<std::string> more,
   return *json.find("updates");
 }
 
-double number(const Json& json, const char* key) {
-  return json.find(key)->as_number();
-}
-
 // A step whose updates wait for the norm takes, beside computing, what does not fit behind the
 // next forward; SlowPacedUpdates holds training to the same.
 TEST(PlanCommand, WhatUpdatesExposeIsWhatTheWindowDoesNotHide) {

@@ -11,12 +11,6 @@ namespace {
 constexpr double kMaxOverrun = 0.01;
 constexpr const char* kDevices = "cpu:4[flops=100M]";
 
-double number(const Json& object, const char* key) {
-  const Json* value = object.find(key);
-  EXPECT_TRUE(value != nullptr && value->is_number()) << key;
-  return value != nullptr && value->is_number() ? value->as_number() : 0;
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];

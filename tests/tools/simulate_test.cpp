@@ -30,11 +30,6 @@ Json simulate(const std::string& text, const std::string& folder = ".", int exit
   return json.is_ok() ? *json : Json::object();
 }
 
-double number(const Json& json, std::string_view key) {
-  const Json* value = json.find(key);
-  return value != nullptr && value->is_number() ? value->as_number() : -1;
-}
-
 void expect_refusal(const std::string& text, const std::string& message) {
   CommandResult result = run_command(words(text));
   EXPECT_EQ(result.exit_code, 1) << text;

@@ -25,12 +25,6 @@ class TrainRun : public testing::Test {
     const Json* sha = summary.find("weights_sha256");
     return sha == nullptr ? "none" : sha->as_string();
   }
-  double number(const Json& object, const char* key) const {
-    const Json* value = object.find(key);
-    EXPECT_NE(value, nullptr) << key;
-    EXPECT_TRUE(value != nullptr && value->is_number()) << key;
-    return value != nullptr && value->is_number() ? value->as_number() : 0.0;
-  }
   RunFolder folder_;
 };
 
