@@ -73,6 +73,10 @@ Result<HostLimits> host_limits(const HostLimitInputs& inputs) {
 
 namespace {
 
+/// Of the address space, for what is no memory of a run: stacks of threads to come, which take 8
+/// MiB each whatever they use of it, and libraries and kernels that are loaded or made later.
+constexpr ByteCount kStackBytes = 256 * kMiB;
+
 /// What a limit leaves of `resource` when `used` bytes are taken.
 std::optional<ByteCount> left_by_limit(int resource, ByteCount used) {
   rlimit limit{};
@@ -85,7 +89,9 @@ std::optional<ByteCount> left_by_limit(int resource, ByteCount used) {
 
 }  // namespace internal
 
-Result<HostLimits> read_host_limits() {
+namespace {
+
+Result<HostLimits> read_limits(ByteCount address_space_kept) {
   internal::HostLimitInputs inputs;
   STAGECOACH_ASSIGN_OR_RETURN(inputs.meminfo, read_file("/proc/meminfo"));
   STAGECOACH_ASSIGN_OR_RETURN(std::string status, read_file("/proc/self/status"));
@@ -99,10 +105,20 @@ Result<HostLimits> read_host_limits() {
   auto taken = [&status](const char* key) {
     return internal::value_of(status, key).value_or(0) * kKiB;
   };
-  inputs.address_space = internal::left_by_limit(RLIMIT_AS, taken("VmSize:"));
+  inputs.address_space = internal::left_by_limit(RLIMIT_AS, taken("VmSize:") + address_space_kept);
   inputs.data_segment = internal::left_by_limit(RLIMIT_DATA, taken("VmData:"));
   inputs.lockable = internal::left_by_limit(RLIMIT_MEMLOCK, taken("VmLck:"));
   return internal::host_limits(inputs);
+}
+
+}  // namespace
+
+Result<HostLimits> read_host_limits() {
+  return read_limits(0);
+}
+
+Result<HostLimits> read_host_limits_before_threads() {
+  return read_limits(internal::kStackBytes);
 }
 
 }  // namespace stagecoach

@@ -37,5 +37,8 @@ Result<HostLimits> host_limits(const HostLimitInputs& inputs);
 
 /// The limits of this process now. Errors: io where /proc cannot be read.
 Result<HostLimits> read_host_limits();
+/// The same for a program that has still to start its threads: where address space is limited,
+/// without what their stacks take of it.
+Result<HostLimits> read_host_limits_before_threads();
 
 }  // namespace stagecoach

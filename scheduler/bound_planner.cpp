@@ -52,7 +52,7 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       "device {} has {} ({} bytes) for stage memory, but schedule {} binds {} layers to it, which "
       "need {} ({} bytes): parameters {}, gradients {}, activations {} with up to {} micro-batches "
       "of a stage in flight; the largest layer, '{}', takes {} bytes of it. Give the device at "
-      "least {} bytes (memory=…), name more devices, {}use smaller micro-batches "
+      "least {} bytes{} (memory=…), name more devices, {}use smaller micro-batches "
       "(train.microbatches) or a shorter data.sequence, or set schedule.kind = \"roundpipe\", "
       "which streams its stages",
       request.devices[device].id, format_bytes(request.free_bytes[device]),
@@ -60,7 +60,8 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       format_bytes(need.parameter_bytes),
       format_bytes(need.gradient_bytes + 2 * need.rounded_bytes),
       format_bytes(need.kept_bytes + 2 * need.out_bytes + need.work_bytes), in_flight,
-      network.layers[largest]->name(), most, needed,
+      network.layers[largest]->name(), most, needed + request.device_update_bytes,
+      for_updates_there(request),
       request.activations == ActivationPolicy::kKeep ? "set activations.policy = \"auto\", " : ""));
 }
 

@@ -55,6 +55,12 @@ size_t largest_device(const PlanRequest& request) {
   return static_cast<size_t>(std::max_element(free.begin(), free.end()) - free.begin());
 }
 
+std::string for_updates_there(const PlanRequest& request) {
+  if (request.device_update_bytes == 0) return "";
+  return fmt::format(", {} of them for updates there (optimizer.device_share),",
+                     request.device_update_bytes);
+}
+
 Status does_not_fit(const Network& network, const PlanRequest& request, size_t device) {
   int layer_count = static_cast<int>(network.layers.size());
   std::vector<bool> starts(layer_count + 1, true);
@@ -77,13 +83,15 @@ Status does_not_fit(const Network& network, const PlanRequest& request, size_t d
       "the "
       "largest layer, '{}', alone needs {} bytes: parameters {}, gradients {}, activations {}. "
       "Give the "
-      "device at least {} bytes (memory=…), or use smaller micro-batches (train.microbatches) or a "
+      "device at least {} bytes{} (memory=…), or use smaller micro-batches (train.microbatches) or "
+      "a "
       "shorter data.sequence",
       request.devices[device].id, format_bytes(request.free_bytes[device]),
       request.free_bytes[device], format_bytes(needed), needed, network.layers[largest]->name(),
       most.total(), format_bytes(2 * most.parameter_bytes),
       format_bytes(most.gradient_buffers() * most.gradient_bytes + 2 * most.rounded_bytes),
-      format_bytes(2 * (most.in_bytes + most.out_bytes) + most.work_bytes), needed));
+      format_bytes(2 * (most.in_bytes + most.out_bytes) + most.work_bytes),
+      needed + request.device_update_bytes, for_updates_there(request)));
 }
 
 Status plan_inference(const Network& network, const PlanRequest& request, PlannedRun& run) {

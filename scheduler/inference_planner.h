@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "core/status.h"
 #include "scheduler/planner.h"
 
@@ -13,6 +15,9 @@ Status plan_inference(const Network& network, const PlanRequest& request, Planne
 /// Names the layer whose stage needs the most when every layer is a stage of its own, and what
 /// `device` of the request would have to have.
 Status does_not_fit(const Network& network, const PlanRequest& request, size_t device);
+
+/// ", N of them for updates there (optimizer.device_share)", where there are any.
+std::string for_updates_there(const PlanRequest& request);
 
 /// The device of the request with the least, or most, free memory.
 size_t smallest_device(const PlanRequest& request);

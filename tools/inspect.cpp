@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
@@ -27,20 +28,26 @@ constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
 
 struct InspectOptions {
   ModelOptions model;
-  std::string devices, schedule = "roundpipe";
-  double device_share = 0;
+  std::string devices, schedule = "roundpipe", device_share = "0";
 };
 
-Status check_options(const InspectOptions& options) {
+Result<double> parse_device_share(const std::string& text) {
+  if (text == "auto") return kAutoShare;
+  double share = -1;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (is_number && share >= 0 && share <= 1) return share;
+  return invalid_argument(
+      fmt::format("--device-share is '{}'; it must be from 0 to 1, or auto", text));
+}
+
+Status check_options(InspectOptions& options) {
   const std::vector<std::string_view>& trained = trained_schedules();
   if (std::find(trained.begin(), trained.end(), options.schedule) == trained.end()) {
     return invalid_argument(fmt::format("--schedule is '{}'; this version trains by {}",
                                         options.schedule, fmt::join(trained, ", ")));
   }
-  if (!(options.device_share >= 0 && options.device_share <= 1)) {
-    return invalid_argument(
-        fmt::format("--device-share is {}; it must be from 0 to 1", options.device_share));
-  }
+  STAGECOACH_ASSIGN_OR_RETURN(options.model.device_share, parse_device_share(options.device_share));
   return check_model_options(options.model);
 }
 
@@ -146,7 +153,7 @@ Status fill_table(const InspectOptions& options, const Network& network, MemoryT
   return Status::ok();
 }
 
-Result<int> run(const InspectOptions& options, const CommandContext& context) {
+Result<int> run(InspectOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   STAGECOACH_ASSIGN_OR_RETURN(PlannedModel model, resolve_asked_model(options.model));
   const Network& network = model.network;
@@ -156,7 +163,8 @@ Result<int> run(const InspectOptions& options, const CommandContext& context) {
   if (!options.devices.empty()) {
     STAGECOACH_RETURN_IF_ERROR(add_devices(options.devices, context.backends, request));
   }
-  if (options.device_share > 0) {
+  // Of "auto" training decides when it has measured, and plans without updates there until then.
+  if (options.model.device_share > 0) {
     STAGECOACH_RETURN_IF_ERROR(reserve_updates(network, request));
   }
   if (options.schedule == "single" && request.devices.size() > 1) {
@@ -221,7 +229,7 @@ Command make_inspect_command() {
     command.options.push_back(std::move(option));
   }
   command.options.push_back({"--device-share", "S",
-                             "share of the updates that devices make, 0 (default) to 1",
+                             "share of the updates that devices make, 0 (default) to 1, or auto",
                              &options->device_share});
   command.options.push_back({"--host-memory", "SIZE",
                              "what the host has (what this machine leaves a program now)",

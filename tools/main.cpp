@@ -1,5 +1,7 @@
 #include <csignal>
 #include <fcntl.h>
+#include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "backends/register_backends.h"
@@ -18,6 +20,14 @@ void open_standard_streams() {
   if (descriptor >= 0) ::close(descriptor);
 }
 
+/// Where address space is limited it must not go to arenas of the allocator: glibc reserves 64 MiB
+/// for each of many threads.
+void save_address_space() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  static_cast<void>(::mallopt(M_ARENA_MAX, 1));
+}
+
 /// Commands that hold something to put in order first, as training does, take over these signals.
 extern "C" void end_interrupted(int) {
   ::_exit(stagecoach::kExitInterrupted);
@@ -28,6 +38,7 @@ extern "C" void end_interrupted(int) {
 int main(int argument_count, char** arguments) {
   using namespace stagecoach;
   open_standard_streams();
+  save_address_space();
   // A file size limit is an error of the write that meets it, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGINT, end_interrupted);

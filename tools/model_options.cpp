@@ -34,6 +34,7 @@ TrainerOptions as_trained(const ModelOptions& options) {
   trained.optimizer = options.optimizer;
   trained.moments = options.moments;
   trained.clip_norm = options.clip_norm;
+  trained.device_share = options.device_share;
   return trained;
 }
 
@@ -67,9 +68,9 @@ Status check_model_options(const ModelOptions& options) {
                                         options.batch, options.sequence, kMostTokens));
   }
   STAGECOACH_RETURN_IF_ERROR(check_optimizer(as_trained(options)));
-  if (!(options.clip_norm >= 0)) {
-    return invalid_argument(
-        fmt::format("--clip-norm is {}; it must be 0 or above", options.clip_norm));
+  if (!(options.clip_norm >= 0 && options.clip_norm <= kMostClipNorm)) {
+    return invalid_argument(fmt::format("--clip-norm is {}; it must be from 0 to {}",
+                                        options.clip_norm, kMostClipNorm));
   }
   if (options.batch % options.micro_batches != 0) {
     return invalid_argument(fmt::format("--microbatches is {}; it must divide --batch, {}",
@@ -88,7 +89,7 @@ Result<PlannedModel> resolve_asked_model(const ModelOptions& options) {
 }
 
 Result<HostLimits> host_limits_for(const ModelOptions& options) {
-  if (options.host_memory.empty()) return read_host_limits();
+  if (options.host_memory.empty()) return read_host_limits_before_threads();
   Result<ByteCount> bytes = parse_bytes(options.host_memory);
   if (!bytes.is_ok()) return bytes.status().with_context("--host-memory");
   if (*bytes <= 0) return invalid_argument("--host-memory is 0; it must be above 0");

@@ -148,8 +148,12 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   for (const auto& [file, size] : json.find("files")->members()) {
     std::error_code error;
-    uintmax_t found = fs::file_size(folder + "/" + file, error);
-    if (error) return data_loss(fmt::format("{}/{} is missing", folder, file));
+    std::string place = folder + "/" + file;
+    uintmax_t found = fs::file_size(place, error);
+    if (error) return data_loss(fmt::format("{} is missing", place));
+    if (::access(place.c_str(), R_OK) != 0) {
+      return data_loss(fmt::format("{} cannot be read: {}", place, std::strerror(errno)));
+    }
     if (!size.is_integer() || static_cast<uintmax_t>(size.as_integer()) != found) {
       return data_loss(fmt::format("{}/{} holds {} bytes of {}", folder, file, found, size.dump()));
     }
@@ -234,10 +238,22 @@ void remove_folder(const std::string& run_folder, int64_t iteration, const std::
   fs::remove_all(condemned, ignored);
 }
 
-/// Whether a run wrote `path`, whole or since damaged. Nothing else is ever deleted or replaced.
+/// Whether a run wrote `path`, whole or since damaged: a folder of nothing but files of ours, those
+/// that only we write among them. Nothing else is ever deleted or replaced.
 bool is_ours(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path + "/" + kStateFile, ignored);
+  bool has_own = false;
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(path, error))) return false;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    bool is_state = name == kStateFile;
+    bool is_listed =
+        std::find(std::begin(kListedFiles), std::end(kListedFiles), name) != std::end(kListedFiles);
+    std::error_code ignored;
+    if (!(is_state || is_listed) || !fs::is_regular_file(it->symlink_status(ignored))) return false;
+    has_own = has_own || is_state || name == kMomentsFile;
+  }
+  return !error && has_own;
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
@@ -298,6 +314,22 @@ Status check_free_space(const std::string& folder, ByteCount needed) {
       fmt::format("'{}' has {} bytes free; checkpoints need {} bytes: free that much, or set "
                   "output.dir to a file system that has it",
                   place.string(), available, needed));
+}
+
+Status check_checkpoint_places(const std::string& run_folder, int64_t first, int64_t last) {
+  std::string link = run_folder + "/" + kLink;
+  std::error_code ignored;
+  fs::file_status there = fs::symlink_status(link, ignored);
+  std::string in_the_way = fs::exists(there) && !fs::is_symlink(there) ? link : "";
+  for (const auto& [iteration, path] : list_folders(run_folder)) {
+    if (iteration < first || iteration > last) continue;
+    if (!is_ours(path) && !read_record(path).is_ok()) in_the_way = path;
+  }
+  if (in_the_way.empty()) return Status::ok();
+  return io_error(fmt::format(
+      "'{}' is where checkpoints of this run will be saved, and is none; move it away, or set "
+      "output.dir to another folder",
+      in_the_way));
 }
 
 Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,

@@ -46,6 +46,10 @@ ByteCount checkpoint_bytes(const Trainer& trainer);
 /// an io failure that names both and what to do.
 Status check_free_space(const std::string& folder, ByteCount needed);
 
+/// Ok when nothing but checkpoints lies where those of iterations `first` to `last` will be saved;
+/// else an io failure that names it. Ones that are damaged will be replaced.
+Status check_checkpoint_places(const std::string& run_folder, int64_t first, int64_t last);
+
 /// Writes RUN/checkpoint-<iteration>, makes RUN/checkpoint point to it and deletes all but the
 /// `keep_last` newest. A crash at any moment leaves the previous checkpoint whole: everything is
 /// written and synchronised in a temporary folder that is renamed last. Does nothing when the

@@ -426,7 +426,8 @@ void add_optimizer(std::vector<ConfigField>& fields) {
   fields.push_back(number_field("optimizer.weight_decay", AT(optimizer.weight_decay), {0, 1e3}));
   fields.push_back(
       choice_field("optimizer.no_decay", AT(optimizer.no_decay), {{"norms and biases"}, {}, {}}));
-  fields.push_back(number_field("optimizer.clip_norm", AT(optimizer.clip_norm), {0, 1e9}));
+  fields.push_back(
+      number_field("optimizer.clip_norm", AT(optimizer.clip_norm), {0, kMostClipNorm}));
   fields.push_back(device_share_field());
   fields.push_back(integer_field<int64_t>("optimizer.warmup", AT(optimizer.warmup), 0, kMaxCount));
   fields.push_back(choice_field("optimizer.decay", AT(optimizer.decay),

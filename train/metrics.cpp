@@ -108,13 +108,16 @@ MetricsWriter::~MetricsWriter() {
 
 Status MetricsWriter::write(const Json& record) {
   std::string line = record.dump() + "\n";
+  off_t end = ::lseek(descriptor_, 0, SEEK_END);
   ssize_t written = 0;
   do {
     written = ::write(descriptor_, line.data(), line.size());
   } while (written < 0 && errno == EINTR);
-  if (written < 0) return failure("append to", path_, errno);
-  if (written != static_cast<ssize_t>(line.size())) return failure("append to", path_, ENOSPC);
-  return Status::ok();
+  if (written == static_cast<ssize_t>(line.size())) return Status::ok();
+  int error = written < 0 ? errno : ENOSPC;
+  // Lines are whole or not there; what cannot be cut off goes when the run is resumed.
+  if (written > 0) static_cast<void>(::ftruncate(descriptor_, end) == 0);
+  return failure("append to", path_, error);
 }
 
 double median(std::vector<double> values) {

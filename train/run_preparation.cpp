@@ -141,12 +141,13 @@ Status check_output_folder(const std::string& folder) {
                               folder, writer.status().message()));
 }
 
-/// Room for every checkpoint that will exist at once and does not yet.
+/// Room for every checkpoint that will exist at once and does not yet, and nothing in their way.
 Status check_disk(const PreparedRun& run) {
   const OutputConfig& output = run.config.output;
   int64_t done = run.resume_from.has_value() ? run.resume_from->record.iteration : 0;
   int64_t left = run.iterations - done;
   if (left <= 0) return Status::ok();
+  STAGECOACH_RETURN_IF_ERROR(check_checkpoint_places(output.dir, done + 1, run.iterations));
   int64_t saves = output.save_every > 0 ? (left + output.save_every - 1) / output.save_every : 1;
   // One more than is kept: the new one is written before the oldest goes.
   int64_t copies = std::min(saves, output.keep_last + 1);

@@ -442,6 +442,11 @@ Result<PlannedRun> Trainer::Impl::plan_with_updates(const ShareChoice& choice) {
 /// over. `next` is the plan without updates on devices.
 Status Trainer::Impl::choose_share(const PlannedRun& next) {
   chooses_share = false;
+  if (options.optimizer != "adamw" || options.moments != "fp32") {
+    notes.emplace_back(
+        "optimizer.device_share = auto: 0, since devices update adamw with fp32 moments only");
+    return Status::ok();
+  }
   ShareChoice choice = choose_device_share(used_devices(next), next.slots,
                                            DeviceUpdates::traffic(network, *state, rule));
   std::string told = fmt::format(

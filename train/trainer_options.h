@@ -63,7 +63,7 @@ struct TrainerOptions {
   /// for measurements; 0: as fast as it is.
   double host_bytes_per_s = 0;
   /// What the host has when the trainer is created; others than this machine's are for tests.
-  std::function<Result<HostLimits>()> host_limits = read_host_limits;
+  std::function<Result<HostLimits>()> host_limits = read_host_limits_before_threads;
   /// Told how far the pinning of the training state is; false ends it, and the trainer's creation
   /// with "cancelled". Any thread, one at a time.
   PinWatch pin_watch;
@@ -80,6 +80,9 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 36;
 /// Refuses options that contradict each other, what this version does not have, and `devices` that
 /// the schedule cannot use. Pure.
 Status check_trainer_options(const TrainerOptions& options, size_t devices);
+
+/// Most of optimizer.clip_norm: far beyond what any norm is.
+inline constexpr double kMostClipNorm = 1e9;
 
 /// Refuses what this version's optimizers do not do. Pure.
 Status check_optimizer(const TrainerOptions& options);

@@ -105,7 +105,7 @@ TEST(InspectCommand, UpdatesOnDevicesAreCounted) {
   EXPECT_GT(shared.host("total"), host.host("total"));
   CommandResult refused = run_command({"inspect", "gpt2", "--device-share", "2"});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.errors, HasSubstr("--device-share is 2"));
+  EXPECT_THAT(refused.errors, HasSubstr("--device-share is '2'"));
 }
 
 // The table of docs/training.md, "Optimizers".
@@ -214,6 +214,21 @@ TEST(InspectCommand, SizesStayNumbers) {
   EXPECT_GT(most.host("total"), most.host("boundaries"));
   EXPECT_THAT(most.problem(), HasSubstr("for stage memory, but the smallest stages need"));
   EXPECT_THAT(most.problem(), ::testing::Not(::testing::ContainsRegex("-[0-9]")));
+}
+
+// What training does not take this does not either.
+TEST(InspectCommand, TakesOfUpdatesWhatTrainingTakes) {
+  auto code = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {"inspect", "gpt2"});
+    return run_command(options).exit_code;
+  };
+  EXPECT_EQ(code({"--device-share", "auto"}), 0);
+  EXPECT_EQ(code({"--device-share", "0.5"}), 0);
+  EXPECT_EQ(code({"--device-share", "0.5", "--optimizer", "sgd"}), 1);
+  EXPECT_EQ(code({"--device-share", "0.5", "--moments", "8bit"}), 1);
+  EXPECT_EQ(code({"--device-share", "1.5"}), 1);
+  EXPECT_EQ(code({"--device-share", "nan"}), 1);
+  EXPECT_EQ(code({"--clip-norm", "1e10"}), 1);
 }
 
 TEST(InspectCommand, RefusesWhatItDoesNotKnow) {

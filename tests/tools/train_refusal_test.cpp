@@ -1,4 +1,6 @@
 #include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -102,6 +104,56 @@ TEST_F(TrainRefusal, AHostWithoutTheMemoryIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_THAT(errors, AllOf(HasSubstr("of host memory"), HasSubstr("training state"),
                             HasSubstr("free by ulimit -v"), HasSubstr("train.microbatches")));
   EXPECT_FALSE(folder_.exists("out"));
+}
+#endif
+
+// What lies where a checkpoint will be saved is met before training, not after it, and stays.
+TEST_F(TrainRefusal, WhatIsInTheWayOfCheckpoints) {
+  for (const char* name : {"checkpoint-3", "checkpoint"}) {
+    folder_.write(std::string("out/") + name + "/notes.txt", "precious");
+    CommandResult result = folder_.train({"train.iterations=3"});
+    EXPECT_EQ(result.exit_code, 1) << result.errors;
+    EXPECT_THAT(result.errors,
+                AllOf(HasSubstr(std::string("out/") + name + "'"), HasSubstr("move it away")));
+    EXPECT_FALSE(folder_.exists("out/metrics.jsonl"));
+    EXPECT_EQ(folder_.read(std::string("out/") + name + "/notes.txt"), "precious");
+    std::filesystem::remove_all(folder_.file("out"));
+  }
+}
+
+// The newest without the file that says what it is: an older one is used, and it is replaced.
+TEST_F(TrainRefusal, ACheckpointWithoutItsStateIsReplaced) {
+  ASSERT_EQ(folder_.train({"train.iterations=4", "output.save_every=2"}).exit_code, 0);
+  const std::string expected = folder_.json("out/summary.json").find("weights_sha256")->dump();
+  std::filesystem::remove(folder_.file("out/checkpoint-4/trainer_state.json"));
+  CommandResult result = folder_.train({"train.iterations=4", "output.save_every=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("out/checkpoint-4 is not a whole checkpoint"));
+  EXPECT_EQ(folder_.json("out/summary.json").find("weights_sha256")->dump(), expected);
+  EXPECT_TRUE(folder_.exists("out/checkpoint-4/trainer_state.json"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Stacks and the allocator's arenas take address space as well: never the end by a signal.
+TEST_F(TrainRefusal, LittleAddressSpaceIsEnoughOrRefused) {
+  int trained = 0, refused = 0;
+  for (int kilobytes = 200'000; kilobytes <= 1'400'000; kilobytes += 100'000) {
+    std::string command =
+        fmt::format("ulimit -v {}; cd '{}' && '{}'", kilobytes, folder_.path(), STAGECOACH_COMMAND);
+    for (const std::string& argument :
+         folder_.train_arguments({"devices.use=cpu:4", "train.iterations=2",
+                                  fmt::format("output.dir={}", kilobytes)})) {
+      command += " '" + argument + "'";
+    }
+    int status =
+        std::system(("(" + command + ") >/dev/null 2>'" + folder_.file("errors") + "'").c_str());
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 256;
+    EXPECT_TRUE(code == 0 || code == 4) << kilobytes << ": " << code << folder_.read("errors");
+    trained += code == 0;
+    refused += code == 4;
+  }
+  EXPECT_GT(trained, 0);
+  EXPECT_GT(refused, 0);
 }
 #endif
 

@@ -502,6 +502,8 @@ TEST_F(TrainRun, FullDiskAtALineOfMetricsEndsTheRunAndNamesTheFile) {
   EXPECT_EQ(result.signal, 0);
   EXPECT_THAT(result.errors, HasSubstr("mounted/metrics.jsonl"));
   EXPECT_THAT(result.errors, HasSubstr("No space left"));
+  std::string lines = folder_.read("mounted/metrics.jsonl");
+  EXPECT_TRUE(lines.empty() || lines.back() == '\n') << "half a line is left";
 }
 
 // Field report 66: one device that stands still ends the run with one message that names it.
