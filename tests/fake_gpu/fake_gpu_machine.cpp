@@ -94,29 +94,48 @@ Result<GpuLaunchPlan> OracleKernelTable::plan(const OpCall& call, const GpuArch&
   return plan;
 }
 
+void OracleKernelTable::KeptCall::assign(const OpCall& given) {
+  call = given;
+  auto next = memory.begin();
+  auto replace = [&next](TensorView& tensor) {
+    std::optional<Buffer>& own = *next++;
+    Buffer*& buffer = tensor.memory.buffer;
+    if (buffer == nullptr) return;
+    own.emplace(buffer->device(), buffer->kind(), buffer->device_address(), buffer->size(),
+                buffer->label());
+    buffer = &*own;
+  };
+  for (TensorView& tensor : call.outputs) replace(tensor);
+  for (TensorView& tensor : call.inputs) replace(tensor);
+}
+
 uint64_t OracleKernelTable::keep(const OpCall& call) {
   std::lock_guard lock(mutex_);
   if (describes_for_libraries_ && library_might_serve(call.kind)) {
     uint64_t index = ring_next_++ % kRing;
-    ring_[index] = call;
+    ring_[index].assign(call);
     return kRingStart + index;
   }
   if (free_.empty()) {
-    calls_.push_back(std::make_unique<OpCall>());
+    calls_.push_back(std::make_unique<KeptCall>());
     free_.reserve(calls_.size());
     free_.push_back(calls_.size() - 1);
   }
   size_t position = free_.back();
   free_.pop_back();
-  *calls_[position] = call;
+  calls_[position]->assign(call);
   return position;
 }
 
-OpCall OracleKernelTable::take(uint64_t position) {
+OracleKernelTable::KeptCall& OracleKernelTable::kept(uint64_t position) {
   std::lock_guard lock(mutex_);
-  if (position >= kRingStart) return ring_[position - kRingStart];
+  return position >= kRingStart ? ring_[position - kRingStart] : *calls_[position];
+}
+
+void OracleKernelTable::give_back(uint64_t position) {
+  if (position >= kRingStart) return;
+  std::lock_guard lock(mutex_);
   free_.push_back(position);
-  return *calls_[position];
 }
 
 void OracleKernelTable::describe(const OpCall& call, GpuLaunchPlan& plan) {
@@ -135,13 +154,14 @@ void OracleKernelTable::describe(const OpCall& call, GpuLaunchPlan& plan) {
 
 int OracleKernelTable::run(void* user, const uint64_t* arguments) {
   auto& table = *static_cast<OracleKernelTable*>(user);
-  OpCall call = table.take(arguments[0]);
+  const OpCall& call = table.kept(arguments[0]).call;
   ByteCount scratch = table.workspace_bytes_;
   if (scratch > 0) {
     std::memset(reinterpret_cast<void*>(static_cast<uintptr_t>(arguments[1])), 0xff,
                 static_cast<size_t>(scratch));
   }
   Status status = run_cpu_op(call, *table.pool_);
+  table.give_back(arguments[0]);
   if (status.code() == StatusCode::kDataLoss) {
     // As a kernel does: the row goes into the error word, and the card goes on.
     std::atomic_ref(*reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(arguments[2]))).store(0);

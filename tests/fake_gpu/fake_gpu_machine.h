@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,18 +35,28 @@ class OracleKernelTable final : public GpuKernelTable {
   static int run(void* user, const uint64_t* arguments);
   static void describe(const OpCall& call, GpuLaunchPlan& plan);
   /// Keeps `call` for its launch; where it is.
+  /// A call and buffers of its own for its memory. A card knows addresses alone: what a failed
+  /// stream still runs must not need buffers that have gone meanwhile.
+  struct KeptCall {
+    OpCall call;
+    std::array<std::optional<Buffer>, OpCall::kMaxOutputs + OpCall::kMaxInputs> memory;
+
+    void assign(const OpCall& given);
+  };
+
   uint64_t keep(const OpCall& call);
-  OpCall take(uint64_t position);
+  KeptCall& kept(uint64_t position);
+  void give_back(uint64_t position);
 
   GpuCode code_;
   std::unique_ptr<TaskPool> pool_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<OpCall>> calls_;  // queued or free; a launch carries its position
+  std::vector<std::unique_ptr<KeptCall>> calls_;  // queued or free; a launch carries its position
   std::vector<size_t> free_;
   /// Calls that a library may compute, whose launches then never come: the oldest are overwritten.
   static constexpr uint64_t kRing = 256;
   static constexpr uint64_t kRingStart = uint64_t{1} << 32;
-  std::vector<OpCall> ring_ = std::vector<OpCall>(kRing);
+  std::vector<KeptCall> ring_ = std::vector<KeptCall>(kRing);
   uint64_t ring_next_ = 0;
   std::atomic<ByteCount> workspace_bytes_{0};
   std::atomic<bool> describes_for_libraries_{false};
