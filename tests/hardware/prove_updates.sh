@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # usage: tests/hardware/prove_updates.sh BUILD OUT
 # Updates and transfers on an NVIDIA card: GPT-2 medium in bf16 (batch 16 of 1024 tokens) with every
-# update mode, with and without clipping, with half of the updates on the card, and with little card
-# memory; urgent copies under bulk copies (bench_transfer); the optimizer's rates (bench/optimizer).
+# update mode, with and without clipping, with half of the updates on the card, with and without
+# residency, and with little card memory; urgent copies under bulk copies (bench_transfer); the
+# optimizer's rates (bench/optimizer).
 # TEXT names a text file of a megabyte or more. BUILD is a build folder with STAGECOACH_BENCH. OUT
 # gets a folder a run and summary.txt. Exits 1 when a run fails, when modes that must agree give
 # other weights, or when a card takes more memory than planned.
 set -uo pipefail
 if [ $# -ne 2 ]; then
-  sed -n '2,8s/^# //p' "$0" >&2
+  sed -n '2,9s/^# //p' "$0" >&2
   exit 1
 fi
 build=$(cd "$1" && pwd)
@@ -54,6 +55,21 @@ for clip in 1 0; do
 done
 run "async-half" cuda:0 schedule.update=async optimizer.clip_norm=0 optimizer.device_share=0.5
 same async-clip0 async-half
+for rounds in 1 2; do
+  for residency in auto off; do
+    run "rounds$rounds-residency-$residency" cuda:0 schedule.update=overlap optimizer.clip_norm=0 \
+      train.rounds="$rounds" devices.residency="$residency"
+  done
+  same "rounds$rounds-residency-auto" "rounds$rounds-residency-off"
+done
+for rounds in 1 4; do
+  for residency in auto off; do
+    run "3G-rounds$rounds-residency-$residency" 'cuda:0[memory=3G]' schedule.update=overlap \
+      optimizer.clip_norm=0 train.rounds="$rounds" devices.residency="$residency"
+  done
+  same "3G-rounds$rounds-residency-auto" "3G-rounds$rounds-residency-off"
+done
+run share-auto cuda:0 schedule.update=overlap optimizer.clip_norm=0 optimizer.device_share=auto
 run memory-5G 'cuda:0[memory=5G]' schedule.update=overlap
 run memory-3G 'cuda:0[memory=3G]' schedule.update=overlap
 
