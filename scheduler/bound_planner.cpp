@@ -52,7 +52,7 @@ Status bound_does_not_fit(const Network& network, const PlanRequest& request, co
       "device {} has {} ({} bytes) for stage memory, but schedule {} binds {} layers to it, which "
       "need {} ({} bytes): parameters {}, gradients {}, activations {} with up to {} micro-batches "
       "of a stage in flight; the largest layer, '{}', takes {} bytes of it. Give the device at "
-      "least {} bytes{} (memory=…), name more devices, {}use smaller micro-batches "
+      "least {} bytes (memory=…){}, name more devices, {}use smaller micro-batches "
       "(train.microbatches) or a shorter data.sequence, or set schedule.kind = \"roundpipe\", "
       "which streams its stages",
       request.devices[device].id, format_bytes(request.free_bytes[device]),

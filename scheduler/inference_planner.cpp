@@ -57,7 +57,7 @@ size_t largest_device(const PlanRequest& request) {
 
 std::string for_updates_there(const PlanRequest& request) {
   if (request.device_update_bytes == 0) return "";
-  return fmt::format(", {} of them for updates there (optimizer.device_share),",
+  return fmt::format(", {} of them for updates there (optimizer.device_share)",
                      request.device_update_bytes);
 }
 
@@ -83,7 +83,7 @@ Status does_not_fit(const Network& network, const PlanRequest& request, size_t d
       "the "
       "largest layer, '{}', alone needs {} bytes: parameters {}, gradients {}, activations {}. "
       "Give the "
-      "device at least {} bytes{} (memory=…), or use smaller micro-batches (train.microbatches) or "
+      "device at least {} bytes (memory=…){}, or use smaller micro-batches (train.microbatches) or "
       "a "
       "shorter data.sequence",
       request.devices[device].id, format_bytes(request.free_bytes[device]),

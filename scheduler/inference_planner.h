@@ -16,7 +16,7 @@ Status plan_inference(const Network& network, const PlanRequest& request, Planne
 /// `device` of the request would have to have.
 Status does_not_fit(const Network& network, const PlanRequest& request, size_t device);
 
-/// ", N of them for updates there (optimizer.device_share)", where there are any.
+/// ", N of them for updates there (optimizer.device_share)", in bytes; empty where there are none.
 std::string for_updates_there(const PlanRequest& request);
 
 /// The device of the request with the least, or most, free memory.
