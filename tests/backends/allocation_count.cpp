@@ -10,12 +10,21 @@ std::atomic<int64_t> count{0};
 
 }  // namespace
 
-// Replaces the global functions in this test program; the array forms call these.
-void* operator new(std::size_t size) {
+// Replaces the global functions in this test program; the array forms call these. The form that
+// does not throw is replaced too: a sanitizer's own would allocate what std::free cannot release.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
-  void* data = std::malloc(size == 0 ? 1 : size);
+  return std::malloc(size == 0 ? 1 : size);
+}
+
+void* operator new(std::size_t size) {
+  void* data = operator new(size, std::nothrow);
   if (data == nullptr) throw std::bad_alloc();
   return data;
+}
+
+void operator delete(void* data, const std::nothrow_t&) noexcept {
+  std::free(data);
 }
 
 void operator delete(void* data) noexcept {
