@@ -103,7 +103,7 @@ TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
 // What of the state is pageable travels through the lanes' rings, so that no copy of it is one that
 // drivers do not let run beside others; without rings such copies are made, and give the same bits.
 TEST_F(FakeGpuTraining, PageableStateTravelsThroughRings) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     TinyRun run = run_on("fake_gpu:all");
     run.dtype = dtype;
     run.options.rounds = 2;

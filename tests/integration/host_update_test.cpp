@@ -86,7 +86,7 @@ TEST_F(HostUpdate, GradientsThatAreNotFiniteChangeNothing) {
 }
 
 TEST_F(HostUpdate, UpdatesThatWouldNotBeFiniteAreRefusedBeforeTheStore) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
     make(dtype, 1.0);
     ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
     ASSERT_TRUE(trainer->synchronize().is_ok());
@@ -101,7 +101,7 @@ TEST_F(HostUpdate, UpdatesThatWouldNotBeFiniteAreRefusedBeforeTheStore) {
 
 // Where two passes make a step, their gradients are added up in fp32 whatever comes home.
 TEST_F(HostUpdate, TwoPassesOfOneRoundAreAddedUp) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     make(dtype, 0);
     ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
     double one = norm_of_step();
