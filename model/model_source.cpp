@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "model/architecture_config.h"
+#include "model/weight_folder.h"
 
 namespace stagecoach {
 
@@ -68,21 +69,26 @@ Result<ModelPlace> find_model(const std::string& model) {
 }
 
 Status find_weights(const fs::path& folder, ModelSource& source) {
-  if (is_there(folder / "model.safetensors.index.json")) {
-    return unimplemented(
-        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
-                    "several files yet; save them as one model.safetensors",
-                    folder.string()));
-  }
-  if (is_there(folder / "model.safetensors")) {
+  if (is_there(folder / kWeightsIndexFile) || is_there(folder / kWeightsFile)) {
     source.weights_folder = folder.string();
     return Status::ok();
+  }
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with("model-") || !name.ends_with(".safetensors")) continue;
+    return not_found(fmt::format("'{}' has '{}' but no {}: incomplete download or copy; fetch it",
+                                 folder.string(), name, kWeightsIndexFile));
   }
   for (const char* other :
        {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
     if (!is_there(folder / other)) continue;
-    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
-                                     folder.string(), other));
+    return unimplemented(fmt::format(
+        "'{0}' has its weights in {1}, and only safetensors files are read; convert them: python3 "
+        "-c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('{0}').save_pretrained('{0}')\"",
+        folder.string(), other));
   }
   return Status::ok();
 }

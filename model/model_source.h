@@ -14,15 +14,15 @@ namespace stagecoach {
 struct ModelSource {
   Gpt2Config config;
   std::string name;                    ///< as given
-  std::string weights_folder;          ///< holds model.safetensors; empty when there are no weights
+  std::string weights_folder;          ///< as `WeightFolder` reads; empty when there are no weights
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
   std::vector<std::string> ignored;    ///< fields of config.json that mean nothing here
 };
 
-/// Resolves MODEL: a Hugging Face folder (config.json, and model.safetensors if it has weights), a
+/// Resolves MODEL: a Hugging Face folder (config.json, and safetensors files if it has weights), a
 /// config.json (shape only), or a preset (shape only). A folder that exists goes before a preset.
 /// Errors: not found for what does not exist, with the download command for names like org/model;
-/// unimplemented for sharded or non-safetensors weights and presets of later versions; those of
+/// unimplemented for weights that are no safetensors files and presets of later versions; those of
 /// `parse_gpt2_config`.
 Result<ModelSource> resolve_model(const std::string& model);
 

@@ -59,8 +59,14 @@ TEST_F(ModelSources, weights_in_other_forms_are_refused_by_name) {
   put("pytorch_model.bin", "x");
   expect_refused(folder_.path(), "has its weights in pytorch_model.bin",
                  StatusCode::kUnimplemented);
+  expect_refused(folder_.path(), "save_pretrained('" + folder_.path() + "')",
+                 StatusCode::kUnimplemented);
+  put("model-00001-of-00002.safetensors", "x");
+  expect_refused(folder_.path(),
+                 "has 'model-00001-of-00002.safetensors' but no model.safetensors.index.json",
+                 StatusCode::kNotFound);
   put("model.safetensors.index.json", "{}");
-  expect_refused(folder_.path(), "model.safetensors.index.json", StatusCode::kUnimplemented);
+  EXPECT_EQ(resolve_model(folder_.path())->weights_folder, folder_.path());
 }
 
 TEST_F(ModelSources, names_of_the_hub_are_refused_with_the_command) {
