@@ -68,10 +68,14 @@ Result<ModelPlace> find_model(const std::string& model) {
                                architecture_preset(model).status().message()));
 }
 
+bool has_weight_files(const fs::path& folder) {
+  return is_there(folder / kWeightsIndexFile) || is_there(folder / kWeightsFile);
+}
+
 Status find_weights(const fs::path& folder, ModelSource& source) {
-  if (is_there(folder / kWeightsIndexFile) || is_there(folder / kWeightsFile)) {
+  if (has_weight_files(folder)) {
     source.weights_folder = folder.string();
-    return Status::ok();
+    return WeightFolder::open(folder.string()).status();
   }
   std::error_code ignored;
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
@@ -116,6 +120,10 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
     STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
     if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
     return source;
+  }
+  // What cannot be trained for damaged files is not planned either.
+  if (!place.folder.empty() && has_weight_files(place.folder)) {
+    STAGECOACH_RETURN_IF_FAILED(WeightFolder::open(place.folder.string()));
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));

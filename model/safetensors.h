@@ -25,6 +25,11 @@ enum class SafetensorsType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kBool
 std::string_view safetensors_type_name(SafetensorsType type);
 /// Bytes of one element.
 ByteCount safetensors_type_size(SafetensorsType type);
+/// Whether elements are floating-point numbers, which `SafetensorsFile::read_f32` reads.
+constexpr bool is_float(SafetensorsType type) {
+  return type == SafetensorsType::kF32 || type == SafetensorsType::kBF16 ||
+         type == SafetensorsType::kF16;
+}
 /// "[2,3]".
 std::string format_shape(std::span<const int64_t> shape);
 

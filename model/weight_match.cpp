@@ -47,11 +47,6 @@ int64_t element_count(const SafetensorInfo& tensor) {
   return tensor.size / safetensors_type_size(tensor.type);
 }
 
-bool is_float(SafetensorsType type) {
-  return type == SafetensorsType::kF32 || type == SafetensorsType::kBF16 ||
-         type == SafetensorsType::kF16;
-}
-
 /// Matches the tensors of a folder with the parameters of a network.
 class WeightMatcher {
  public:
