@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "model/architecture_config.h"
+#include "model/weight_folder.h"
 
 namespace stagecoach {
 
@@ -67,22 +68,31 @@ Result<ModelPlace> find_model(const std::string& model) {
                                architecture_preset(model).status().message()));
 }
 
+bool has_weight_files(const fs::path& folder) {
+  return is_there(folder / kWeightsIndexFile) || is_there(folder / kWeightsFile);
+}
+
 Status find_weights(const fs::path& folder, ModelSource& source) {
-  if (is_there(folder / "model.safetensors.index.json")) {
-    return unimplemented(
-        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
-                    "several files yet; save them as one model.safetensors",
-                    folder.string()));
-  }
-  if (is_there(folder / "model.safetensors")) {
+  if (has_weight_files(folder)) {
     source.weights_folder = folder.string();
-    return Status::ok();
+    return WeightFolder::open(folder.string()).status();
+  }
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with("model-") || !name.ends_with(".safetensors")) continue;
+    return not_found(fmt::format("'{}' has '{}' but no {}: incomplete download or copy; fetch it",
+                                 folder.string(), name, kWeightsIndexFile));
   }
   for (const char* other :
        {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
     if (!is_there(folder / other)) continue;
-    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
-                                     folder.string(), other));
+    return unimplemented(fmt::format(
+        "'{0}' has its weights in {1}, and only safetensors files are read; convert them: python3 "
+        "-c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('{0}').save_pretrained('{0}')\"",
+        folder.string(), other));
   }
   return Status::ok();
 }
@@ -110,6 +120,10 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
     STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
     if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
     return source;
+  }
+  // What cannot be trained for damaged files is not planned either.
+  if (!place.folder.empty() && has_weight_files(place.folder)) {
+    STAGECOACH_RETURN_IF_FAILED(WeightFolder::open(place.folder.string()));
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));

@@ -14,16 +14,16 @@ namespace stagecoach {
 struct ModelSource {
   Gpt2Config config;
   std::string name;                    ///< as given
-  std::string weights_folder;          ///< holds model.safetensors; empty when there are no weights
+  std::string weights_folder;          ///< as `WeightFolder` reads; empty when there are no weights
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
   std::vector<std::string> ignored;    ///< fields of config.json that mean nothing here
 };
 
-/// Resolves MODEL: a Hugging Face folder (config.json, and model.safetensors if it has weights), a
+/// Resolves MODEL: a Hugging Face folder (config.json, and safetensors files if it has weights), a
 /// config.json (shape only), or a preset (shape only). A folder that exists goes before a preset.
 /// Errors: not found for what does not exist, with the download command for names like org/model;
-/// unimplemented for sharded or non-safetensors weights and presets of later versions; those of
-/// `parse_gpt2_config`.
+/// those of `WeightFolder::open` (headers are read); unimplemented for weights that are no
+/// safetensors files and presets of later versions; those of `parse_gpt2_config`.
 Result<ModelSource> resolve_model(const std::string& model);
 
 /// A MODEL argument as far as its shape goes: what can be planned and simulated.
@@ -34,8 +34,8 @@ struct ShapeSource {
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
 };
 
-/// Resolves MODEL as resolve_model does, but looks at no weights. Errors: not found for what does
-/// not exist; those of `parse_architecture`.
+/// Resolves MODEL as resolve_model does, but needs no weights. Errors: not found for what does not
+/// exist; those of `parse_architecture` and, where there are weights, of `WeightFolder::open`.
 Result<ShapeSource> resolve_shape(const std::string& model);
 
 /// Ok when the source has weights; else a failed precondition that says how to start without.

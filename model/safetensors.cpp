@@ -1,12 +1,13 @@
 #include "model/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -20,28 +21,31 @@ namespace stagecoach {
 
 namespace {
 
-/// Converts elements of storage type T, which may start at any address. False when one is not
-/// finite.
+bool all_finite(std::span<const float> values) {
+  // Without a way out early, so that it becomes vector code.
+  int bad = 0;
+  for (float value : values) bad += !(std::fabs(value) <= std::numeric_limits<float>::max());
+  return bad == 0;
+}
+
+/// Bytes of 16-bit elements that are read before they are converted: they stay in the cache.
+constexpr size_t kPieceBytes = 64 * 1024;
+
+/// Fills `out` with elements of storage type T that lie from byte `offset` of a tensor on. Sets
+/// `finite` to whether all are.
 template <typename T>
-bool convert_elements(const std::byte* from, int64_t count, float* out) {
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    T element;
-    std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    out[i] = to_float(element);
-    finite &= std::isfinite(out[i]);
+Status read_elements(const SafetensorsFile& file, const SafetensorInfo& tensor, ByteCount offset,
+                     std::span<float> out, bool& finite) {
+  std::array<T, kPieceBytes / sizeof(T)> piece;
+  for (size_t done = 0; done < out.size();) {
+    std::span<T> part = std::span(piece).first(std::min(piece.size(), out.size() - done));
+    STAGECOACH_RETURN_IF_ERROR(file.read(tensor, offset + static_cast<ByteCount>(done * sizeof(T)),
+                                         std::as_writable_bytes(part)));
+    for (size_t i = 0; i < part.size(); ++i) out[done + i] = to_float(part[i]);
+    done += part.size();
   }
-  return finite;
-}
-
-int64_t element_count(const SafetensorsTensor& tensor) {
-  int64_t count = 1;
-  for (int64_t dim : tensor.shape) count *= dim;
-  return count;
-}
-
-ByteCount size_bytes(const SafetensorsTensor& tensor) {
-  return element_count(tensor) * safetensors_type_size(tensor.type);
+  finite = all_finite(out);
+  return Status::ok();
 }
 
 /// The header with its length in front, padded so that data starts at a multiple of 8.
@@ -52,7 +56,7 @@ Result<std::string> make_header(const std::vector<SafetensorsTensor>& tensors) {
   for (const SafetensorsTensor& tensor : tensors) {
     Json::Array shape;
     for (int64_t dim : tensor.shape) shape.emplace_back(dim);
-    ByteCount end = offset + size_bytes(tensor);
+    ByteCount end = offset + tensor.size_bytes();
     Json::Object entry;
     entry.emplace_back("dtype", Json(safetensors_type_name(tensor.type)));
     entry.emplace_back("shape", Json(std::move(shape)));
@@ -73,13 +77,39 @@ Result<std::string> make_header(const std::vector<SafetensorsTensor>& tensors) {
   return out + text;
 }
 
+/// Writes fp32 elements rounded to storage type T.
+template <typename T>
+Status write_rounded(const SafetensorsTensor& tensor, std::span<const float> values,
+                     FileWriter& writer) {
+  std::vector<T> rounded(values.size());
+  bool fits = true;
+  for (size_t i = 0; i < values.size(); ++i) {
+    rounded[i] = from_float<T>(values[i]);
+    fits &= std::isfinite(to_float(rounded[i]));
+  }
+  if (!fits) {
+    return data_loss(
+        fmt::format("tensor '{}' has an element that {} cannot hold; choose another dtype",
+                    tensor.name, safetensors_type_name(tensor.type)));
+  }
+  return writer.write(rounded.data(), static_cast<ByteCount>(rounded.size() * sizeof(T)));
+}
+
 Status write_tensor(const SafetensorsTensor& tensor, FileWriter& writer) {
-  if (!tensor.read_f32) return writer.write(tensor.data, size_bytes(tensor));
-  STAGECOACH_CHECK(tensor.type == SafetensorsType::kF32);
-  int64_t count = size_bytes(tensor) / ByteCount{sizeof(float)};
-  return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) {
-    tensor.read_f32(first, piece);
-    return writer.write(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+  if (!tensor.read_f32) return writer.write(tensor.data, tensor.size_bytes());
+  int64_t count = tensor.size_bytes() / safetensors_type_size(tensor.type);
+  return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) -> Status {
+    STAGECOACH_RETURN_IF_ERROR(tensor.read_f32(first, piece));
+    switch (tensor.type) {
+      case SafetensorsType::kF32:
+        return writer.write(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+      case SafetensorsType::kBF16:
+        return write_rounded<BFloat16>(tensor, piece, writer);
+      case SafetensorsType::kF16:
+        return write_rounded<Float16>(tensor, piece, writer);
+      default:
+        return internal_error(fmt::format("tensor '{}' is no floating-point one", tensor.name));
+    }
   });
 }
 
@@ -95,12 +125,23 @@ Status write_all(const std::string& path, const std::vector<SafetensorsTensor>& 
 
 }  // namespace
 
+ByteCount SafetensorsTensor::size_bytes() const {
+  ByteCount size = safetensors_type_size(type);
+  for (int64_t dim : shape) size *= dim;
+  return size;
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  STAGECOACH_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      SafetensorsHeader header,
-      parse_safetensors({file.data(), static_cast<size_t>(file.size())}, path));
-  return SafetensorsFile(path, std::move(file), std::move(header));
+  STAGECOACH_ASSIGN_OR_RETURN(FileReader file, FileReader::open(path));
+  std::vector<std::byte> start(static_cast<size_t>(std::min(file.size(), kSafetensorsLengthBytes)));
+  STAGECOACH_RETURN_IF_ERROR(file.read(0, start));
+  STAGECOACH_ASSIGN_OR_RETURN(ByteCount data_start,
+                              safetensors_data_start(start, file.size(), path));
+  start.resize(static_cast<size_t>(data_start));
+  STAGECOACH_RETURN_IF_ERROR(file.read(0, start));
+  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                              parse_safetensors(start, file.size(), path));
+  return SafetensorsFile(std::move(file), std::move(header));
 }
 
 const SafetensorInfo* SafetensorsFile::find(std::string_view name) const {
@@ -110,34 +151,33 @@ const SafetensorInfo* SafetensorsFile::find(std::string_view name) const {
   return found != header_.tensors.end() && found->name == name ? &*found : nullptr;
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const SafetensorInfo& tensor) const {
-  return {file_.data() + tensor.offset, static_cast<size_t>(tensor.size)};
+Status SafetensorsFile::read(const SafetensorInfo& tensor, ByteCount first,
+                             std::span<std::byte> out) const {
+  STAGECOACH_CHECK(first >= 0 && first + static_cast<ByteCount>(out.size()) <= tensor.size);
+  return file_.read(tensor.offset + first, out);
 }
 
 Status SafetensorsFile::read_f32(const SafetensorInfo& tensor, int64_t first,
-                                 std::span<float> values) const {
-  ByteCount element = safetensors_type_size(tensor.type);
-  auto count = static_cast<int64_t>(values.size());
-  STAGECOACH_CHECK(first >= 0 && (first + count) * element <= tensor.size);
-  const std::byte* from = bytes(tensor).data() + first * element;
-  float* out = values.data();
+                                 std::span<float> out) const {
+  ByteCount offset = first * safetensors_type_size(tensor.type);
   bool finite = true;
   switch (tensor.type) {
     case SafetensorsType::kF32:
-      finite = convert_elements<float>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read(tensor, offset, std::as_writable_bytes(out)));
+      finite = all_finite(out);
       break;
     case SafetensorsType::kBF16:
-      finite = convert_elements<BFloat16>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read_elements<BFloat16>(*this, tensor, offset, out, finite));
       break;
     case SafetensorsType::kF16:
-      finite = convert_elements<Float16>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read_elements<Float16>(*this, tensor, offset, out, finite));
       break;
     default:
       return unimplemented(fmt::format("'{}', tensor '{}': dtype is {}, expected F32, BF16 or F16",
-                                       path_, tensor.name, safetensors_type_name(tensor.type)));
+                                       path(), tensor.name, safetensors_type_name(tensor.type)));
   }
   if (finite) return Status::ok();
-  return data_loss(fmt::format("'{}', tensor '{}': an element is not finite", path_, tensor.name));
+  return data_loss(fmt::format("'{}', tensor '{}': an element is not finite", path(), tensor.name));
 }
 
 Status write_safetensors(const std::string& path, std::vector<SafetensorsTensor> tensors) {

@@ -45,8 +45,8 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   STAGECOACH_ASSIGN_OR_RETURN(TokenData data,
                               read_byte_data(options.data, source.config.vocab_size, 1));
   progress.phase("loading the model");
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session,
-                              open_model_session(context.backends, config, Gpt2Head::kLoss));
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session, open_model_session(context.backends, config,
+                                                                       Gpt2Head::kLoss, progress));
   progress.phase("evaluating");
   Result<Evaluation> result = evaluate_tokens(*session.trainer, data.tokens, config.data.sequence,
                                               kBatch, static_cast<int64_t>(data.tokens.size()));

@@ -98,8 +98,9 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   config.data.sequence = std::min(source.config.n_positions, prompt_size + options.tokens);
   Progress progress;
   progress.phase("loading the model");
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session,
-                              open_model_session(context.backends, config, Gpt2Head::kLogits));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      ModelSession session,
+      open_model_session(context.backends, config, Gpt2Head::kLogits, progress));
   progress.phase("generating");
   Status status = continue_text(*session.trainer, options, config.data.sequence, vocabulary, ids);
   if (InterruptGuard::is_interrupted()) return kExitInterrupted;

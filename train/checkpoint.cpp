@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
-#include "model/gpt2_weights.h"
+#include "model/weight_transfer.h"
 #include "train/checkpoint_tensors.h"
 
 namespace stagecoach {
@@ -409,7 +409,7 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
+  STAGECOACH_RETURN_IF_FAILED(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   bool has_previous = trainer.keeps_previous() && !checkpoint.record.previous_sha256.empty();
   if (has_previous) STAGECOACH_RETURN_IF_ERROR(load_previous(checkpoint.path, trainer));

@@ -71,10 +71,9 @@ std::span<const std::byte> previous_of(const Trainer& trainer, int block,
 
 constexpr const char* kScalesSuffix = ".scales";
 
-/// The bytes of a tensor that must be of `type` and `shape`.
-Result<std::span<const std::byte>> find_tensor(const SafetensorsFile& file, const std::string& name,
-                                               SafetensorsType type,
-                                               const std::vector<int64_t>& shape) {
+/// A tensor that must be of `type` and `shape`.
+Result<const SafetensorInfo*> find_tensor(const SafetensorsFile& file, const std::string& name,
+                                          SafetensorsType type, const std::vector<int64_t>& shape) {
   const SafetensorInfo* tensor = file.find(name);
   if (tensor == nullptr) {
     return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
@@ -85,16 +84,14 @@ Result<std::span<const std::byte>> find_tensor(const SafetensorsFile& file, cons
                                  format_shape(tensor->shape), safetensors_type_name(type),
                                  format_shape(shape)));
   }
-  return file.bytes(*tensor);
+  return tensor;
 }
 
 /// Copies it, bit for bit.
 Status load_tensor(const SafetensorsFile& file, const std::string& name, SafetensorsType type,
                    const std::vector<int64_t>& shape, std::span<std::byte> out) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::span<const std::byte> bytes,
-                              find_tensor(file, name, type, shape));
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-  return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor, find_tensor(file, name, type, shape));
+  return file.read(*tensor, 0, out);
 }
 
 }  // namespace
@@ -180,9 +177,11 @@ Status load_previous(const std::string& folder, Trainer& trainer) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::open(folder + "/" + kPreviousFile));
   return for_each_trained(trainer, [&](int block, const ParameterInfo& parameter) -> Status {
-    STAGECOACH_ASSIGN_OR_RETURN(std::span<const std::byte> bytes,
+    STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor,
                                 find_tensor(file, parameter.name, type_of(trainer.network().dtype),
                                             dimensions(parameter.shape)));
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor->size));
+    STAGECOACH_RETURN_IF_ERROR(file.read(*tensor, 0, bytes));
     trainer.write_previous_copy(block, parameter.offset, bytes);
     return Status::ok();
   });

@@ -4,7 +4,7 @@
 
 #include "core/log.h"
 #include "hal/device_spec.h"
-#include "model/gpt2_weights.h"
+#include "model/weight_transfer.h"
 
 namespace stagecoach {
 
@@ -110,7 +110,8 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
   return trainer;
 }
 
-Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer) {
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                       Progress& progress) {
   if (model.init == "random") {
     trainer.initialize_parameters();
     return Status::ok();
@@ -118,18 +119,28 @@ Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trai
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  return load_weights(source.weights_folder, trainer.network(), write);
+  auto show = [&progress](ByteCount read_bytes, ByteCount total_bytes) {
+    progress.update(fmt::format("reading weights: {} of {}", format_bytes(read_bytes),
+                                format_bytes(total_bytes)));
+  };
+  STAGECOACH_ASSIGN_OR_RETURN(LoadedWeights loaded,
+                              load_weights(source.weights_folder, trainer.network(), write, show));
+  progress.line(fmt::format("read {} of weights from {} in {:.2f} s, {:.2f} GB/s",
+                            format_bytes(loaded.bytes), source.weights_folder, loaded.seconds,
+                            static_cast<double>(loaded.bytes) / loaded.seconds * 1e-9));
+  return Status::ok();
 }
 
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
-                                        Gpt2Head head) {
+                                        Gpt2Head head, Progress& progress) {
   ModelSession session;
   STAGECOACH_ASSIGN_OR_RETURN(session.source,
                               resolve_model_for(config.model, config.data.sequence));
   STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config));
   STAGECOACH_ASSIGN_OR_RETURN(session.trainer,
                               make_trainer(session.source, head, config, session.devices));
-  STAGECOACH_RETURN_IF_ERROR(fill_parameters(session.source, config.model, *session.trainer));
+  STAGECOACH_RETURN_IF_ERROR(
+      fill_parameters(session.source, config.model, *session.trainer, progress));
   return session;
 }
 

@@ -9,6 +9,7 @@
 #include "model/gpt2.h"
 #include "model/model_source.h"
 #include "train/config.h"
+#include "train/progress.h"
 #include "train/trainer.h"
 
 namespace stagecoach {
@@ -37,11 +38,13 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch = {});
 
-/// Fills parameters: from the source's weights, or at random when model.init says so.
-Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer);
+/// Fills parameters: from the source's weights, or at random when model.init says so. `progress`
+/// shows how far reading is, and how fast it was.
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                       Progress& progress);
 
 /// All of the above for evaluation and generation.
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
-                                        Gpt2Head head);
+                                        Gpt2Head head, Progress& progress);
 
 }  // namespace stagecoach

@@ -176,7 +176,8 @@ Status TrainingRun::start() {
     progress_.line(fmt::format("continuing from {} at iteration {} of {}", run_.resume_from->path,
                                iteration_, run_.iterations));
   } else {
-    STAGECOACH_RETURN_IF_ERROR(fill_parameters(run_.session.source, config().model, trainer_));
+    STAGECOACH_RETURN_IF_ERROR(
+        fill_parameters(run_.session.source, config().model, trainer_, progress_));
   }
   targets_per_iteration_ = config().train.batch * config().data.sequence;
   // From here on the output folder is written to.
