@@ -224,6 +224,27 @@ Status FileWriter::write(const void* data, ByteCount size) {
   return Status::ok();
 }
 
+Status FileWriter::write_at(ByteCount offset, const void* data, ByteCount size) {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    ssize_t count =
+        ::pwrite(descriptor_, next, static_cast<size_t>(std::min(size, kMaxTransferBytes)), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure("write", path_, errno);
+    next += count;
+    offset += count;
+    size -= count;
+  }
+  return Status::ok();
+}
+
+Status FileWriter::resize(ByteCount size) {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  if (::ftruncate(descriptor_, size) == 0) return Status::ok();
+  return system_failure("resize", path_, errno);
+}
+
 Status FileWriter::finish() {
   if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
   bool synced = sync_descriptor(descriptor_);

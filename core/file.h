@@ -31,7 +31,7 @@ Status check_folder_writable(const std::string& path);
 /// Makes a rename or creation inside folder `path` durable.
 Status sync_folder(const std::string& path);
 
-/// A file being written front to back. Every short write and every failed close is an error that
+/// A file being written, as a rule front to back. Every short write and every failed close is an error that
 /// names the file; "no space left" is resource exhausted.
 /// Thread rule: one thread at a time.
 class FileWriter {
@@ -43,6 +43,10 @@ class FileWriter {
   ~FileWriter();
 
   Status write(const void* data, ByteCount size);
+  /// The same at `offset`, whatever has been written; `write` goes on where it was.
+  Status write_at(ByteCount offset, const void* data, ByteCount size);
+  /// Makes the file `size` long; what has not been written is zero.
+  Status resize(ByteCount size);
   /// fsync and close; without it the destructor only closes.
   Status finish();
 

@@ -15,7 +15,7 @@
 #include "core/check.h"
 #include "core/dtype.h"
 #include "core/float_pieces.h"
-#include "core/json.h"
+#include "model/safetensors_writer.h"
 
 namespace stagecoach {
 
@@ -48,39 +48,10 @@ Status read_elements(const SafetensorsFile& file, const SafetensorInfo& tensor, 
   return Status::ok();
 }
 
-/// The header with its length in front, padded so that data starts at a multiple of 8.
-Result<std::string> make_header(const std::vector<SafetensorsTensor>& tensors) {
-  Json::Object members;
-  members.emplace_back("__metadata__", Json(Json::Object{{"format", Json("pt")}}));
-  ByteCount offset = 0;
-  for (const SafetensorsTensor& tensor : tensors) {
-    Json::Array shape;
-    for (int64_t dim : tensor.shape) shape.emplace_back(dim);
-    ByteCount end = offset + tensor.size_bytes();
-    Json::Object entry;
-    entry.emplace_back("dtype", Json(safetensors_type_name(tensor.type)));
-    entry.emplace_back("shape", Json(std::move(shape)));
-    entry.emplace_back("data_offsets", Json(Json::Array{Json(offset), Json(end)}));
-    members.emplace_back(tensor.name, Json(std::move(entry)));
-    offset = end;
-  }
-  std::string text = Json(std::move(members)).dump();
-  text.resize(static_cast<size_t>(align_up(static_cast<ByteCount>(text.size()), 8)), ' ');
-  if (static_cast<ByteCount>(text.size()) > kMaxSafetensorsHeaderBytes) {
-    return invalid_argument(fmt::format("a header of {} bytes is over the format's limit of {}",
-                                        text.size(), kMaxSafetensorsHeaderBytes));
-  }
-  std::string out;
-  for (int i = 0; i < 8; ++i) {
-    out += static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
-  }
-  return out + text;
-}
-
-/// Writes fp32 elements rounded to storage type T.
+/// Writes fp32 elements from element `first` on, rounded to storage type T.
 template <typename T>
-Status write_rounded(const SafetensorsTensor& tensor, std::span<const float> values,
-                     FileWriter& writer) {
+Status write_rounded(const SafetensorsTensor& tensor, int64_t first, std::span<const float> values,
+                     size_t index, SafetensorsWriter& writer) {
   std::vector<T> rounded(values.size());
   bool fits = true;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -92,21 +63,25 @@ Status write_rounded(const SafetensorsTensor& tensor, std::span<const float> val
         fmt::format("tensor '{}' has an element that {} cannot hold; choose another dtype",
                     tensor.name, safetensors_type_name(tensor.type)));
   }
-  return writer.write(rounded.data(), static_cast<ByteCount>(rounded.size() * sizeof(T)));
+  return writer.write(index, first * ByteCount{sizeof(T)}, std::as_bytes(std::span(rounded)));
 }
 
-Status write_tensor(const SafetensorsTensor& tensor, FileWriter& writer) {
-  if (!tensor.read_f32) return writer.write(tensor.data, tensor.size_bytes());
+Status write_tensor(const SafetensorsTensor& tensor, size_t index, SafetensorsWriter& writer) {
+  if (!tensor.read_f32) {
+    return writer.write(
+        index, 0,
+        {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.size_bytes())});
+  }
   int64_t count = tensor.size_bytes() / safetensors_type_size(tensor.type);
   return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) -> Status {
     STAGECOACH_RETURN_IF_ERROR(tensor.read_f32(first, piece));
     switch (tensor.type) {
       case SafetensorsType::kF32:
-        return writer.write(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+        return writer.write(index, first * ByteCount{sizeof(float)}, std::as_bytes(piece));
       case SafetensorsType::kBF16:
-        return write_rounded<BFloat16>(tensor, piece, writer);
+        return write_rounded<BFloat16>(tensor, first, piece, index, writer);
       case SafetensorsType::kF16:
-        return write_rounded<Float16>(tensor, piece, writer);
+        return write_rounded<Float16>(tensor, first, piece, index, writer);
       default:
         return internal_error(fmt::format("tensor '{}' is no floating-point one", tensor.name));
     }
@@ -114,11 +89,9 @@ Status write_tensor(const SafetensorsTensor& tensor, FileWriter& writer) {
 }
 
 Status write_all(const std::string& path, const std::vector<SafetensorsTensor>& tensors) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::string header, make_header(tensors));
-  STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(path));
-  STAGECOACH_RETURN_IF_ERROR(writer.write(header.data(), static_cast<ByteCount>(header.size())));
-  for (const SafetensorsTensor& tensor : tensors) {
-    STAGECOACH_RETURN_IF_ERROR(write_tensor(tensor, writer));
+  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(path, tensors));
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    STAGECOACH_RETURN_IF_ERROR(write_tensor(tensors[index], index, writer));
   }
   return writer.finish();
 }
@@ -183,10 +156,6 @@ Status SafetensorsFile::read_f32(const SafetensorInfo& tensor, int64_t first,
 Status write_safetensors(const std::string& path, std::vector<SafetensorsTensor> tensors) {
   std::sort(tensors.begin(), tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) { return a.name < b.name; });
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].name != tensors[i - 1].name) continue;
-    return invalid_argument(fmt::format("two tensors are called '{}'", tensors[i].name));
-  }
   std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
   Status status = write_all(temporary, tensors);
   if (status.is_ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
