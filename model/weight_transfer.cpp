@@ -139,6 +139,11 @@ Result<LoadedWeights> load_weights(const std::string& folder, const Network& net
   return loaded;
 }
 
+Status check_weights(const std::string& folder, const Network& network) {
+  STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(folder));
+  return match_weights(weights, network).status();
+}
+
 Status save_weights(const std::string& folder, const Network& network,
                     const ParameterSource& source, WeightNaming naming) {
   std::vector<SafetensorsTensor> tensors;

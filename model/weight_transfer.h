@@ -64,6 +64,9 @@ struct LoadedWeights {
 Result<LoadedWeights> load_weights(const std::string& folder, const Network& network,
                                    const ParameterSink& sink, const LoadProgress& progress = {});
 
+/// Ok when `load_weights` would find every parameter: for refusals before memory is taken.
+Status check_weights(const std::string& folder, const Network& network);
+
 /// Writes every parameter once, as fp32, to `folder`/model.safetensors (crash-safe); the tied head
 /// is not written again.
 Status save_weights(const std::string& folder, const Network& network,

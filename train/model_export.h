@@ -11,6 +11,7 @@
 
 namespace stagecoach {
 
+/// What to export, and how.
 struct ExportOptions {
   std::string checkpoint;      ///< a checkpoint's folder, or a run's: its newest
   std::string out;             ///< folder that is made; may exist if it is empty
@@ -21,6 +22,7 @@ struct ExportOptions {
   std::function<Status(int64_t done, int64_t total)> watch;
 };
 
+/// What an export wrote.
 struct ExportReport {
   std::string checkpoint;          ///< folder that was read
   int64_t iteration = 0;           ///< of it

@@ -90,6 +90,9 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
   STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, head, config.model.dtype));
+  if (config.model.init == "weights" && !source.weights_folder.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(check_weights(source.weights_folder, network));
+  }
   std::vector<Device*> used;
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
   TrainerOptions options = trainer_options(config);

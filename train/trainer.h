@@ -73,7 +73,7 @@ class Trainer {
   /// Copies fp32 parameters of a block from element `offset` on; call synchronize() before this and
   /// what follows up to write_moment.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
-  /// Sets them and what devices read. Invalid argument when one is not finite.
+  /// Sets them and what devices read. Invalid argument when one is not finite. Any thread.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
   /// What is kept of moments.
   const MomentOptions& moments() const;

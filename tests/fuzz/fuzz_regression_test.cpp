@@ -70,7 +70,7 @@ TEST_P(FuzzRegression, HoldsForDamagedInputs) {
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzRegression,
                          testing::ValuesIn(fuzz_targets().begin(), fuzz_targets().end()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
 }  // namespace stagecoach

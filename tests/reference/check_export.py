@@ -3,10 +3,10 @@
 
 usage: check_export.py STAGECOACH FOLDER TEXT [SEQUENCE]
 
-STAGECOACH is the command, FOLDER what `stagecoach export` wrote, TEXT a file of bytes. Compares the loss
-of `stagecoach eval` with that of transformers over the same windows (relative 1e-5), and the tokens that
-both continue the text's start with, always taking the likeliest. Needs torch, transformers and safetensors;
-for fp32 exports of models that use the byte tokenizer.
+STAGECOACH is the command, FOLDER what `stagecoach export` wrote, TEXT a file of bytes. Compares the
+loss of `stagecoach eval` with that of transformers over the same windows (relative 1e-5), and the
+tokens that both continue the text's start with, always taking the likeliest. Needs torch,
+transformers and safetensors; for fp32 exports of models that use the byte tokenizer.
 """
 
 import json
@@ -70,7 +70,8 @@ def main():
         theirs = mean_loss(model, tokens, sequence)
         continued = continue_greedily(model, tokens[:PROMPT_BYTES])
     ours = ask(command, 'eval', '--model', folder, '--data', text, '--sequence', str(sequence))
-    print(f'transformers {transformers.__version__}: loss {theirs:.9f}; stagecoach: {ours["loss"]:.9f}')
+    print(f'transformers {transformers.__version__}: loss {theirs:.9f}; '
+          f'stagecoach: {ours["loss"]:.9f}')
     assert ours['tokens'] == len(tokens) - 1, ours
     assert abs(ours['loss'] - theirs) <= TOLERANCE * abs(theirs)
     prompt = bytes(tokens[:PROMPT_BYTES].tolist()).decode()

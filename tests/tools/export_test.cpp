@@ -160,8 +160,8 @@ TEST_F(Export, LargeWeightsGoIntoSeveralFilesWithAnIndex) {
 TEST_F(Export, AModelThatWasNotChangedComesBackBitForBit) {
   make_model("hf");
   CommandResult trained =
-      folder_->train({"model.path=hf", "model.init=weights", "train.iterations=1", "optimizer.lr=1e-300",
-                      "output.dir=still"});
+      folder_->train({"model.path=hf", "model.init=weights", "train.iterations=1",
+                      "optimizer.lr=1e-300", "output.dir=still"});
   ASSERT_EQ(trained.exit_code, 0) << trained.errors;
   EXPECT_THAT(trained.errors, HasSubstr(" of weights from hf in "));
   EXPECT_THAT(trained.errors, HasSubstr(" GB/s"));
