@@ -14,7 +14,6 @@ namespace stagecoach {
 namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
-constexpr std::string_view kTokenName = "transformer.wte.weight";
 constexpr std::string_view kHeadName = "lm_head.weight";
 /// Names listed in one message.
 constexpr size_t kMaxListed = 5;
@@ -23,9 +22,9 @@ std::string weights_path(const std::string& folder) {
   return folder + "/model.safetensors";
 }
 
-std::string canonical_name(const std::string& name) {
-  if (name == kHeadName || name.starts_with(kPrefix)) return name;
-  return std::string(kPrefix) + name;
+/// Of the embedding, which is the first block of every language model.
+std::string token_name(const Network& network) {
+  return network.blocks.front().parameters.front().name;
 }
 
 /// Constants that old files carry: the causal mask and the value of masked scores.
@@ -79,6 +78,13 @@ class WeightLoader {
     return invalid_argument(fmt::format("'{}': {}", file_.path(), what));
   }
 
+  /// Of GPT-2 alone there are files whose names lack the prefix.
+  std::string canonical_name(const std::string& name) const {
+    bool has_prefix = token_name(network_).starts_with(kPrefix);
+    if (!has_prefix || name == kHeadName || name.starts_with(kPrefix)) return name;
+    return std::string(kPrefix) + name;
+  }
+
   Status match() {
     for (const SafetensorInfo& tensor : file_.header().tensors) {
       is_prefixed_ |= tensor.name.starts_with(kPrefix);
@@ -92,10 +98,10 @@ class WeightLoader {
 
   Status check_tied_head() {
     auto head = found_.find(std::string(kHeadName));
-    if (head == found_.end()) return Status::ok();
+    if (head == found_.end() || is_parameter(std::string(kHeadName))) return Status::ok();
     const SafetensorInfo* head_tensor = head->second;
     found_.erase(head);
-    auto [tokens, is_only_copy] = found_.emplace(std::string(kTokenName), head_tensor);
+    auto [tokens, is_only_copy] = found_.emplace(token_name(network_), head_tensor);
     if (is_only_copy) return Status::ok();
     std::span<const std::byte> a = file_.bytes(*head_tensor);
     std::span<const std::byte> b = file_.bytes(*tokens->second);

@@ -18,10 +18,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Status read_config(const std::string& path, ModelSource& source) {
+Result<ParsedModel> parse_model_file(const std::string& path) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, path));
-  source.config = parsed.config;
+  return parse_model(text, path);
+}
+
+Status take_config(Result<ParsedModel> result, ModelSource& source) {
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedModel parsed, std::move(result));
+  source.model = std::move(parsed.model);
+  source.config_json = std::move(parsed.json);
   source.defaulted = std::move(parsed.defaulted);
   source.ignored = std::move(parsed.ignored);
   return Status::ok();
@@ -94,10 +99,10 @@ Result<ModelSource> resolve_model(const std::string& model) {
   ModelSource source;
   source.name = model;
   if (place.config.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(source.config, gpt2_preset(model));
+    STAGECOACH_RETURN_IF_ERROR(take_config(model_preset(model), source));
     return source;
   }
-  STAGECOACH_RETURN_IF_ERROR(read_config(place.config, source));
+  STAGECOACH_RETURN_IF_ERROR(take_config(parse_model_file(place.config), source));
   if (!place.folder.empty()) STAGECOACH_RETURN_IF_ERROR(find_weights(place.folder, source));
   return source;
 }

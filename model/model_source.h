@@ -6,24 +6,28 @@
 
 #include "core/status.h"
 #include "model/architecture.h"
+#include "model/computed_model.h"
 #include "model/gpt2_config.h"
 
 namespace stagecoach {
 
 /// What a MODEL argument stands for.
 struct ModelSource {
-  Gpt2Config config;
+  ComputedModel model;
+  Json config_json;                    ///< the config.json that belongs beside its fp32 weights
   std::string name;                    ///< as given
   std::string weights_folder;          ///< holds model.safetensors; empty when there are no weights
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
   std::vector<std::string> ignored;    ///< fields of config.json that mean nothing here
+
+  Architecture architecture() const { return architecture_of(model); }
 };
 
 /// Resolves MODEL: a Hugging Face folder (config.json, and model.safetensors if it has weights), a
 /// config.json (shape only), or a preset (shape only). A folder that exists goes before a preset.
 /// Errors: not found for what does not exist, with the download command for names like org/model;
 /// unimplemented for sharded or non-safetensors weights and presets of later versions; those of
-/// `parse_gpt2_config`.
+/// `parse_model`.
 Result<ModelSource> resolve_model(const std::string& model);
 
 /// A MODEL argument as far as its shape goes: what can be planned and simulated.

@@ -64,7 +64,7 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   if (dtype_name.empty()) dtype_name = source.gpt2 ? "fp32" : "bf16";
   STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(dtype_name));
   if (source.gpt2 && options.lora_rank == 0) {
-    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_gpt2(*source.gpt2, Gpt2Head::kLoss, dtype));
+    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_gpt2(*source.gpt2, NetworkHead::kLoss, dtype));
   } else {
     STAGECOACH_ASSIGN_OR_RETURN(
         model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));

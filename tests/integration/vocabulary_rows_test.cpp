@@ -39,7 +39,7 @@ struct Case {
 StepSetup setup_of(const Case& asked) {
   Result<ShapeSource> source = resolve_shape(asked.model);
   EXPECT_TRUE(source.is_ok());
-  Result<Network> network = make_gpt2(*source->gpt2, Gpt2Head::kLoss, DType::kBF16);
+  Result<Network> network = make_gpt2(*source->gpt2, NetworkHead::kLoss, DType::kBF16);
   EXPECT_TRUE(network.is_ok());
   StepSetup setup;
   ProfileRates rates{kDeviceFlopPerS, asked.host_bytes_per_s};

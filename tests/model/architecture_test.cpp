@@ -70,7 +70,7 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   config.vocab_size = 5000;
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    Result<Network> real = make_gpt2(config, Gpt2Head::kLoss, dtype);
+    Result<Network> real = make_gpt2(config, NetworkHead::kLoss, dtype);
     ASSERT_TRUE(real.is_ok());
     Network shape = shape_network(architecture_of(config), 0, dtype);
     EXPECT_EQ(shape.parameter_count(), real->parameter_count());
@@ -266,7 +266,7 @@ TEST(ArchitectureConfig, BadConfigsAreRefusedByFileAndField) {
     const char* message;
   };
   const Case cases[] = {
-      {"model_type", nullptr, "model_type is null, expected text"},
+      {"model_type", nullptr, "model_type is missing, expected text"},
       {"model_type", "mamba", "model_type is \"mamba\"; this version knows gpt2, llama"},
       {"vocab_size", nullptr, "vocab_size is missing"},
       {"vocab_size", "x", "vocab_size is \"x\", expected an integer"},

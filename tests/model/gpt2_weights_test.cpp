@@ -16,7 +16,7 @@ using Blocks = std::vector<std::vector<float>>;
 
 class Gpt2Weights : public testing::Test {
  protected:
-  Gpt2Weights() : network_(make_gpt2(small_gpt2(0), Gpt2Head::kLoss, DType::kF32).value()) {
+  Gpt2Weights() : network_(make_gpt2(small_gpt2(0), NetworkHead::kLoss, DType::kF32).value()) {
     parameters_ = random_parameters(network_, 3);
   }
 
