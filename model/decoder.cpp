@@ -24,8 +24,12 @@ struct LayerParameters {
       down_bias = -1;
 };
 
+/// Of the blocks a decoder layer uses; what is frozen comes first, as planning expects.
+constexpr int kRotaryUse = 0;
+constexpr int kLayerUse = 1;
+
 ParameterRef layer_parameter(int index) {
-  return index < 0 ? ParameterRef{} : ParameterRef{0, index};
+  return index < 0 ? ParameterRef{} : ParameterRef{kLayerUse, index};
 }
 
 /// Builds blocks and layers of one network.
@@ -175,7 +179,7 @@ class DecoderBuilder {
 
   HeadRotation rotation(ChainBuilder& chain) const {
     HeadRotation rotation;
-    rotation.table = {1, 0};
+    rotation.table = {kRotaryUse, 0};
     rotation.positions = sequence_;
     rotation.heads = a_.heads;
     rotation.kv_heads = a_.kv_heads;
@@ -240,8 +244,8 @@ class DecoderBuilder {
     const LayerParameters& p = parameters_;
     ChainBuilder chain;
     chain.spec.name = fmt::format("layers.{}", index);
-    chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
     chain.use(kRotaryBlock, static_cast<int>(index));
+    chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
     int in = chain.activation("in", dtype_, a_.hidden);
     int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
     LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,

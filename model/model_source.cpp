@@ -111,18 +111,24 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
   ShapeSource source;
   source.name = model;
+  auto note_computed = [&source](Result<ParsedModel> parsed) {
+    if (parsed.is_ok()) {
+      source.model = std::move(parsed->model);
+      source.defaulted = std::move(parsed->defaulted);
+    } else {
+      source.refusal = parsed.status().message();
+    }
+  };
   if (place.config.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
-    if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
+    note_computed(model_preset(model));
     return source;
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));
   source.architecture = std::move(parsed.architecture);
   source.defaulted = std::move(parsed.defaulted);
-  if (source.architecture.family != ModelFamily::kGpt2) return source;
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config gpt2, parse_gpt2_config(text, place.config));
-  source.gpt2 = gpt2.config;
+  note_computed(parse_model(text, place.config));
   return source;
 }
 

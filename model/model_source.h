@@ -7,7 +7,6 @@
 #include "core/status.h"
 #include "model/architecture.h"
 #include "model/computed_model.h"
-#include "model/gpt2_config.h"
 
 namespace stagecoach {
 
@@ -33,7 +32,8 @@ Result<ModelSource> resolve_model(const std::string& model);
 /// A MODEL argument as far as its shape goes: what can be planned and simulated.
 struct ShapeSource {
   Architecture architecture;
-  std::optional<Gpt2Config> gpt2;      ///< of models that this version computes too
+  std::optional<ComputedModel> model;  ///< of models that this version computes too
+  std::string refusal;                 ///< why not, of those that it does not
   std::string name;                    ///< as given
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
 };
