@@ -115,6 +115,7 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
     if (parsed.is_ok()) {
       source.model = std::move(parsed->model);
       source.defaulted = std::move(parsed->defaulted);
+      source.ignored = std::move(parsed->ignored);
     } else {
       source.refusal = parsed.status().message();
     }

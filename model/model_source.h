@@ -36,6 +36,7 @@ struct ShapeSource {
   std::string refusal;                 ///< why not, of those that it does not
   std::string name;                    ///< as given
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
+  std::vector<std::string> ignored;    ///< its fields that mean nothing here, of computed models
 };
 
 /// Resolves MODEL as resolve_model does, but looks at no weights. Errors: not found for what does

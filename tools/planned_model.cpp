@@ -87,6 +87,9 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);
   }
+  for (const std::string& field : source.ignored) {
+    model.notes.push_back("field of config.json without meaning here: " + field);
+  }
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "model/gpt2.h"
 #include "model/gpt2_weights.h"
 #include "model/safetensors.h"
+#include "tests/core/temporary_folder.h"
 #include "tests/model/model_fixture.h"
 
 namespace stagecoach {
@@ -160,23 +161,33 @@ TEST_P(DecoderReference, RecomputeAndSplitGiveTheBitsOfThePlainPass) {
 TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
   Network network = model_.network(NetworkHead::kLoss, DType::kF32);
   std::vector<std::vector<float>> parameters = model_.parameters(network);
+  TemporaryFolder folder;
+  auto give = [&](int block, int64_t offset, std::span<float> out) {
+    std::copy_n(parameters[static_cast<size_t>(block)].begin() + offset, out.size(), out.begin());
+  };
+  ASSERT_TRUE(save_weights(folder.path(), network, give).is_ok());
   SafetensorsFile file =
       ReferenceModel::must(SafetensorsFile::open(model_.folder() + "/model.safetensors"));
+  SafetensorsFile saved =
+      ReferenceModel::must(SafetensorsFile::open(folder.file("model.safetensors")));
   size_t seen = 0;
   for (size_t b = 0; b < network.blocks.size(); ++b) {
     for (const ParameterInfo& parameter : network.blocks[b].parameters) {
       const SafetensorInfo* tensor = file.find(parameter.name);
-      ASSERT_NE(tensor, nullptr) << parameter.name;
+      const SafetensorInfo* copy = saved.find(parameter.name);
+      ASSERT_TRUE(tensor != nullptr && copy != nullptr) << parameter.name;
+      EXPECT_EQ(tensor->shape, copy->shape);
       std::vector<float> stored(static_cast<size_t>(parameter.shape.element_count()));
+      std::vector<float> written(stored.size());
       ASSERT_TRUE(file.read_f32(*tensor, 0, stored).is_ok());
-      EXPECT_EQ(std::memcmp(stored.data(), parameters[b].data() + parameter.offset,
-                            stored.size() * sizeof(float)),
-                0)
+      ASSERT_TRUE(saved.read_f32(*copy, 0, written).is_ok());
+      EXPECT_EQ(std::memcmp(stored.data(), written.data(), stored.size() * sizeof(float)), 0)
           << parameter.name;
       ++seen;
     }
   }
   EXPECT_EQ(seen, file.header().tensors.size());
+  EXPECT_EQ(seen, saved.header().tensors.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,

@@ -148,6 +148,25 @@ TEST_P(DecoderCommand, GeneratesBeyondItsPositions) {
   EXPECT_EQ(number(Json::parse(first.output).value(), "tokens"), 60);
 }
 
+TEST_P(DecoderCommand, RotaryPositionsGoOnWithAWarning) {
+  train("out", {"data.sequence=48", "train.iterations=2"});
+  EXPECT_THAT(errors_, HasSubstr("data.sequence = 48 is longer than the 32 positions"));
+}
+
+TEST_P(DecoderCommand, InspectSaysWhatItTook) {
+  CommandResult result = run({"inspect", "model.json", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Json json = Json::parse(result.output).value();
+  EXPECT_EQ(number(json, "parameters"), number(json, "trained_parameters"));
+  std::string notes = json.find("notes")->dump();
+  EXPECT_THAT(notes, HasSubstr("rotary positions of theta 1"));
+  EXPECT_THAT(notes, Not(HasSubstr("planned only")));
+  std::string text = GetParam();
+  folder_.write("model.json", text.replace(text.find("\"vocab_size\""), 0, "\"clip_qkv\": 8, "));
+  EXPECT_THAT(run({"inspect", "model.json", "--json"}).output,
+              HasSubstr("planned only: model.json: clip_qkv is 8"));
+}
+
 TEST_P(DecoderCommand, RefusesByName) {
   auto refusal = [&](const std::string& from, const std::string& to) {
     std::string text = GetParam();
