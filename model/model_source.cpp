@@ -19,10 +19,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Status read_config(const std::string& path, ModelSource& source) {
+Result<ParsedModel> parse_model_file(const std::string& path) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, path));
-  source.config = parsed.config;
+  return parse_model(text, path);
+}
+
+Status take_config(Result<ParsedModel> result, ModelSource& source) {
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedModel parsed, std::move(result));
+  source.model = std::move(parsed.model);
+  source.config_json = std::move(parsed.json);
   source.defaulted = std::move(parsed.defaulted);
   source.ignored = std::move(parsed.ignored);
   return Status::ok();
@@ -104,10 +109,10 @@ Result<ModelSource> resolve_model(const std::string& model) {
   ModelSource source;
   source.name = model;
   if (place.config.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(source.config, gpt2_preset(model));
+    STAGECOACH_RETURN_IF_ERROR(take_config(model_preset(model), source));
     return source;
   }
-  STAGECOACH_RETURN_IF_ERROR(read_config(place.config, source));
+  STAGECOACH_RETURN_IF_ERROR(take_config(parse_model_file(place.config), source));
   if (!place.folder.empty()) STAGECOACH_RETURN_IF_ERROR(find_weights(place.folder, source));
   return source;
 }
@@ -116,9 +121,18 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
   ShapeSource source;
   source.name = model;
+  auto note_computed = [&source](Result<ParsedModel> parsed) {
+    if (parsed.is_ok()) {
+      source.model = std::move(parsed->model);
+      source.defaulted = std::move(parsed->defaulted);
+      source.ignored = std::move(parsed->ignored);
+    } else {
+      source.refusal = parsed.status().message();
+    }
+  };
   if (place.config.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
-    if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
+    note_computed(model_preset(model));
     return source;
   }
   // What cannot be trained for damaged files is not planned either.
@@ -129,9 +143,7 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));
   source.architecture = std::move(parsed.architecture);
   source.defaulted = std::move(parsed.defaulted);
-  if (source.architecture.family != ModelFamily::kGpt2) return source;
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config gpt2, parse_gpt2_config(text, place.config));
-  source.gpt2 = gpt2.config;
+  note_computed(parse_model(text, place.config));
   return source;
 }
 

@@ -37,16 +37,16 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   config.train.batch = kBatch;
   config.train.micro_batches = kBatch;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  config.data.sequence = options.sequence > 0
-                             ? options.sequence
-                             : std::min(kDefaultSequence, source.config.n_positions);
+  Architecture shape = source.architecture();
+  config.data.sequence =
+      options.sequence > 0 ? options.sequence : std::min(kDefaultSequence, shape.positions);
   Progress progress;
   progress.phase("reading data");
-  STAGECOACH_ASSIGN_OR_RETURN(TokenData data,
-                              read_byte_data(options.data, source.config.vocab_size, 1));
+  STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_byte_data(options.data, shape.vocabulary, 1));
   progress.phase("loading the model");
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session, open_model_session(context.backends, config,
-                                                                       Gpt2Head::kLoss, progress));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      ModelSession session,
+      open_model_session(context.backends, config, NetworkHead::kLoss, progress));
   progress.phase("evaluating");
   Result<Evaluation> result = evaluate_tokens(*session.trainer, data.tokens, config.data.sequence,
                                               kBatch, static_cast<int64_t>(data.tokens.size()));

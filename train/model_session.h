@@ -6,7 +6,6 @@
 
 #include "core/status.h"
 #include "hal/backend_registry.h"
-#include "model/gpt2.h"
 #include "model/model_source.h"
 #include "train/config.h"
 #include "train/progress.h"
@@ -33,7 +32,7 @@ Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
 
 /// Builds network and trainer on opened devices. Parameters are not filled yet. `pin_watch` as in
 /// TrainerOptions.
-Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
+Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, NetworkHead head,
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch = {});
@@ -45,6 +44,6 @@ Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trai
 
 /// All of the above for evaluation and generation.
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
-                                        Gpt2Head head, Progress& progress);
+                                        NetworkHead head, Progress& progress);
 
 }  // namespace stagecoach

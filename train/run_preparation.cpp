@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 Status prepare_data(PreparedRun& run) {
   const DataConfig& data = run.config.data;
-  int64_t vocabulary = run.session.source.config.vocab_size;
+  int64_t vocabulary = run.session.source.architecture().vocabulary;
   Result<TokenData> train = read_byte_data(data.train, vocabulary, data.sequence);
   if (!train.is_ok()) return train.status().with_context("data.train");
   run.train_data = std::move(train).value();
@@ -100,7 +100,7 @@ bool has_summary(const std::string& folder, int64_t iterations) {
 }
 
 Status prepare_resume(PreparedRun& run) {
-  run.model_json = gpt2_config_to_json(run.session.source.config);
+  run.model_json = run.session.source.config_json;
   STAGECOACH_ASSIGN_OR_RETURN(run.resume_from, choose_checkpoint(run.config.output));
   if (!run.resume_from.has_value()) return Status::ok();
   std::vector<std::string> notes;
@@ -195,7 +195,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.trainer,
-                              make_trainer(run->session.source, Gpt2Head::kLoss, config,
+                              make_trainer(run->session.source, NetworkHead::kLoss, config,
                                            run->session.devices, pin_watch(progress)));
   STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
   return run;

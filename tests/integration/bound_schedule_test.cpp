@@ -125,7 +125,7 @@ TEST(BoundEvaluation, GivesTheLossOfTheStreamedSchedule) {
     TinyRun run = bound_run(schedule, "cpu:2", DType::kF32, 1);
     auto devices = built_in_backends().open_devices(run.devices).value();
     std::vector<Device*> pointers = {devices[0].get(), devices[1].get()};
-    auto trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(),
+    auto trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
                                    pointers, run.options)
                        .value();
     trainer->initialize_parameters();

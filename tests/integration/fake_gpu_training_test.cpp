@@ -228,7 +228,7 @@ TEST_F(FakeGpuMemory, PlansHoldAndNothingIsAllocatedAfterWarmUp) {
     options.sequence = 16;
     options.micro_batches = 2;
     Gpt2Config model = wide_vocabulary();
-    auto trainer = Trainer::create(make_gpt2(model, Gpt2Head::kLoss, DType::kBF16).value(),
+    auto trainer = Trainer::create(make_gpt2(model, NetworkHead::kLoss, DType::kBF16).value(),
                                    {(*devices)[0].get(), (*devices)[1].get()}, options);
     ASSERT_TRUE(trainer.is_ok()) << trainer.status().to_string();
     (*trainer)->initialize_parameters();

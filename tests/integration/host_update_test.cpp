@@ -26,7 +26,7 @@ struct HostUpdate : ::testing::Test {
     run.options.update = update;
     run.options.loss_scale = 1;  // of fp16: nothing is skipped
     run.model.attn_pdrop = run.model.embd_pdrop = run.model.resid_pdrop = 0;
-    trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, dtype).value(),
+    trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, dtype).value(),
                               {devices[0].get(), devices[1].get()}, run.options)
                   .value();
     trainer->initialize_parameters();
@@ -135,7 +135,7 @@ TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
   };
   for (const Row& row :
        {Row{DType::kBF16, 14, 16}, Row{DType::kF16, 16, 18}, Row{DType::kF32, 16, 16}}) {
-    Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, row.dtype).value();
+    Network network = make_gpt2(gpt2_preset("gpt2").value(), NetworkHead::kLoss, row.dtype).value();
     auto parameters = static_cast<double>(network.parameter_count());
     EXPECT_EQ(network.parameter_count(), 124'439'808);  // the tied embedding once
     for (int rounds : {1, 2}) {
@@ -153,7 +153,8 @@ TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
 }
 
 TEST(SlowHostState, GrowsTheProcessByFourteenBytesAParameter) {
-  Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, DType::kBF16).value();
+  Network network =
+      make_gpt2(gpt2_preset("gpt2").value(), NetworkHead::kLoss, DType::kBF16).value();
   auto parameters = static_cast<double>(network.parameter_count());
   ASSERT_GE(parameters, 100e6);
   auto devices = built_in_backends().open_devices("cpu:1").value();

@@ -25,7 +25,7 @@ inline Gpt2Config tiny_gpt2() {
 }
 
 inline Result<Network> make_gpt2_with_loss(const Gpt2Config& config, DType dtype) {
-  return make_gpt2(config, Gpt2Head::kLoss, dtype);
+  return make_gpt2(config, NetworkHead::kLoss, dtype);
 }
 
 /// One training run on synthetic tokens, for comparing runs.

@@ -97,7 +97,7 @@ void write_weights(Trainer& trainer, const Weights& weights) {
 TinyResult train_one_step_late(TinyRun run) {
   run.options.update = "barrier";
   auto device = built_in_backends().open_devices("cpu:1").value();
-  auto trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(),
+  auto trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
                                  {device[0].get()}, run.options)
                      .value();
   trainer->initialize_parameters();

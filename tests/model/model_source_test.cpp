@@ -39,7 +39,7 @@ TEST_F(ModelSources, a_folder_gives_shape_and_weights) {
   ASSERT_TRUE(write_safetensors(folder_.file("model.safetensors"), {tensor}).is_ok());
   Result<ModelSource> source = resolve_model(folder_.path());
   ASSERT_TRUE(source.is_ok()) << source.status().to_string();
-  EXPECT_EQ(source->config.n_layer, 3);
+  EXPECT_EQ(source->architecture().layers, 3);
   EXPECT_EQ(source->weights_folder, folder_.path());
   EXPECT_TRUE(check_has_weights(*source).is_ok());
 }
@@ -49,7 +49,7 @@ TEST_F(ModelSources, a_folder_without_weights_a_config_and_a_preset_give_the_sha
        {folder_.path(), folder_.file("config.json"), std::string("gpt2")}) {
     Result<ModelSource> source = resolve_model(model);
     ASSERT_TRUE(source.is_ok()) << source.status().to_string();
-    EXPECT_EQ(source->config.n_layer, model == "gpt2" ? 12 : 3);
+    EXPECT_EQ(source->architecture().layers, model == "gpt2" ? 12 : 3);
     EXPECT_TRUE(source->weights_folder.empty());
     Status status = check_has_weights(*source);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
@@ -89,7 +89,7 @@ TEST_F(ModelSources, what_does_not_exist_is_refused) {
   expect_refused("", "empty", StatusCode::kInvalidArgument);
   expect_refused("./no/such/folder", "'./no/such/folder' does not exist", StatusCode::kNotFound);
   expect_refused("gpt-2", "did you mean 'gpt2'", StatusCode::kNotFound);
-  expect_refused("llama3.1-8b", "does not compute it", StatusCode::kUnimplemented);
+  expect_refused("qwen3-235b-a22b", "does not compute it", StatusCode::kUnimplemented);
   TemporaryFolder empty;
   expect_refused(empty.path(), "has no config.json", StatusCode::kNotFound);
 }

@@ -18,7 +18,7 @@ using Blocks = std::vector<std::vector<float>>;
 
 class WeightTransfer : public testing::Test {
  protected:
-  WeightTransfer() : network_(make_gpt2(small_gpt2(0), Gpt2Head::kLoss, DType::kF32).value()) {
+  WeightTransfer() : network_(make_gpt2(small_gpt2(0), NetworkHead::kLoss, DType::kF32).value()) {
     parameters_ = random_parameters(network_, 3);
   }
 
