@@ -121,8 +121,10 @@ Result<std::string> scan_tokens(const std::vector<TokenSource>& sources, int64_t
   std::vector<Chunk> chunks = cut(sources);
   ByteCount total = 0, done = 0;
   for (const Chunk& chunk : chunks) total += chunk.bytes();
-  std::unique_ptr<TaskPool> pool = TaskPool::create(usable_thread_count());
-  auto group = static_cast<size_t>(pool->thread_count()) * 4;
+  // Threads are for data that is worth them.
+  int threads = chunks.size() > 1 ? usable_thread_count() : 1;
+  std::unique_ptr<TaskPool> pool = TaskPool::create(threads);
+  auto group = static_cast<size_t>(threads) * 4;
   for (size_t first = 0; first < chunks.size(); first += group) {
     size_t count = std::min(group, chunks.size() - first);
     pool->parallel_for(static_cast<int64_t>(count), [&](int64_t i) {
