@@ -7,6 +7,7 @@ set(STAGECOACH_CONFIG_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/stagecoach)
 
 if(TARGET stagecoach)
   install(TARGETS stagecoach RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(PROGRAMS tools/stagecoach-prepare DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set_target_properties(stagecoach_backends PROPERTIES EXPORT_NAME backends)
 set(gpu_targets stagecoach_backends_gpu)

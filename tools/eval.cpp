@@ -11,6 +11,7 @@
 #include "train/evaluation.h"
 #include "train/interrupt.h"
 #include "train/model_session.h"
+#include "train/model_tokenizer.h"
 #include "train/progress.h"
 
 namespace stagecoach {
@@ -42,14 +43,22 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
       options.sequence > 0 ? options.sequence : std::min(kDefaultSequence, shape.positions);
   Progress progress;
   progress.phase("reading data");
-  STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_byte_data(options.data, shape.vocabulary, 1));
+  STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_token_data({options.data, shape.vocabulary,
+                                                               kBytesTokenizer, Packing::kAuto}));
+  if (data.tokenizer == kBytesTokenizer) {
+    STAGECOACH_RETURN_IF_ERROR(check_byte_model(
+        options.model, fmt::format("'{}'", options.data.front()),
+        "tokenise it with stagecoach-prepare and name the .bin file that it writes"));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(TokenWindows windows,
+                              TokenWindows::create(data, config.data.sequence, true));
+  for (const std::string& note : data.notes) progress.line(note);
   progress.phase("loading the model");
   STAGECOACH_ASSIGN_OR_RETURN(
       ModelSession session,
       open_model_session(context.backends, config, NetworkHead::kLoss, progress));
   progress.phase("evaluating");
-  Result<Evaluation> result = evaluate_tokens(*session.trainer, data.tokens, config.data.sequence,
-                                              kBatch, static_cast<int64_t>(data.tokens.size()));
+  Result<Evaluation> result = evaluate_windows(*session.trainer, windows, kBatch, data.count);
   if (InterruptGuard::is_interrupted()) return kExitInterrupted;
   if (!result.is_ok()) return result.status();
   double perplexity = std::exp(result->loss);
@@ -59,7 +68,8 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
     json["perplexity"] = perplexity;
     json["tokens"] = result->tokens;
     json["sequence"] = config.data.sequence;
-    json["bigram_entropy"] = bigram_entropy(data.tokens);
+    STAGECOACH_ASSIGN_OR_RETURN(double entropy, bigram_entropy_of(windows, data.count));
+    json["bigram_entropy"] = entropy;
     fmt::print("{}\n", json.dump());
   } else {
     fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens\n", result->loss,
@@ -74,13 +84,13 @@ Command make_eval_command() {
   auto options = std::make_shared<EvalOptions>();
   Command command;
   command.name = "eval";
-  command.summary = "computes loss and perplexity of a model on text";
+  command.summary = "computes loss and perplexity of a model on text or tokens";
   command.examples = {"stagecoach eval --model out/checkpoint --data validation.txt",
                       "stagecoach eval --model out/checkpoint --data a.txt --sequence 256 --json"};
   command.options = {
       {"--model", "M", "Hugging Face folder with weights, such as a checkpoint", &options->model,
        true},
-      {"--data", "FILE…", "text to evaluate on", &options->data, true},
+      {"--data", "FILE…", "text, JSONL or token files (.bin) to evaluate on", &options->data, true},
       {"--sequence", "T", "tokens of a window (default: the model's positions, at most 1024)",
        &options->sequence},
       {"--devices", "SPEC", "devices to use (default: cpu:1)", &options->devices}};

@@ -9,11 +9,12 @@
 #include "core/random.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
-#include "train/data.h"
 #include "train/interrupt.h"
 #include "train/model_session.h"
+#include "train/model_tokenizer.h"
 #include "train/progress.h"
 #include "train/sampling.h"
+#include "train/token_builder.h"
 
 namespace stagecoach {
 
@@ -81,6 +82,10 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   InterruptGuard guard;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
   Architecture shape = source.architecture();
+  STAGECOACH_RETURN_IF_ERROR(check_byte_model(
+      options.model, "--prompt",
+      "prompts with other tokenizers are not here yet: export the model and generate with "
+      "transformers"));
   int64_t vocabulary = shape.vocabulary;
   if (vocabulary < kByteVocabulary) {
     return invalid_argument(

@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 
 #include "hal/host_access.h"
+#include "train/labels.h"
 
 namespace stagecoach {
 
 namespace {
-
-constexpr int32_t kIgnoredLabel = -1;
 
 float element_as_float(const std::byte* data, DType dtype, int64_t index) {
   switch (dtype) {
@@ -78,8 +77,8 @@ Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_devic
   return staging;
 }
 
-Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
-                             bool allow_short, uint32_t filler, std::vector<BufferView>& targets) {
+Status BatchStaging::check(const HostTensor& source, const BoundaryInfo& info, const char* what,
+                           bool allow_short) const {
   int64_t sequences = source.shape[0];
   int64_t per_sequence = shape_.sequence * info.columns;
   if (source.data == nullptr || sequences < 1 || sequences > batch() ||
@@ -93,10 +92,16 @@ Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info,
     return invalid_argument(fmt::format("{} are {}; this network takes {}", what,
                                         dtype_name(source.dtype), dtype_name(info.dtype)));
   }
+  return Status::ok();
+}
+
+void BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
+                           uint32_t filler, std::vector<BufferView>& targets) {
+  int64_t per_sequence = shape_.sequence * info.columns;
   const std::byte* bytes = static_cast<const std::byte*>(source.data);
   for (int64_t m = 0; m < micro_batches_; ++m) {
     int64_t first = m * shape_.sequences;
-    int64_t here = std::clamp<int64_t>(sequences - first, 0, shape_.sequences);
+    int64_t here = std::clamp<int64_t>(source.shape[0] - first, 0, shape_.sequences);
     std::byte* target = targets[m].host_data();
     note_host_write(target, targets[m].size, what);
     convert_into(bytes + first * per_sequence * dtype_size_bytes(source.dtype), source.dtype,
@@ -107,17 +112,15 @@ Status BatchStaging::copy_in(const HostTensor& source, const BoundaryInfo& info,
       std::memcpy(target + offset, &filler, 4);
     }
   }
-  return Status::ok();
 }
 
-Result<int64_t> BatchStaging::load(const HostTensor& inputs, const HostTensor& labels,
-                                   bool allow_short) {
+Result<int64_t> BatchStaging::count_targets(const HostTensor& inputs, const HostTensor& labels,
+                                            bool allow_short) const {
   if (label_.columns == 0) return failed_precondition("this network ends without a loss");
   bool integer_labels = label_.dtype == DType::kI32;
   bool may_be_short = allow_short && integer_labels;
-  STAGECOACH_RETURN_IF_ERROR(copy_in(inputs, input_, "inputs", may_be_short, 0, inputs_));
-  STAGECOACH_RETURN_IF_ERROR(copy_in(labels, label_, "labels", may_be_short,
-                                     static_cast<uint32_t>(kIgnoredLabel), labels_));
+  STAGECOACH_RETURN_IF_ERROR(check(inputs, input_, "inputs", may_be_short));
+  STAGECOACH_RETURN_IF_ERROR(check(labels, label_, "labels", may_be_short));
   if (inputs.shape[0] != labels.shape[0]) {
     return invalid_argument(
         fmt::format("{} sequences of inputs but {} of labels", inputs.shape[0], labels.shape[0]));
@@ -125,17 +128,40 @@ Result<int64_t> BatchStaging::load(const HostTensor& inputs, const HostTensor& l
   if (!integer_labels) return batch() * shape_.sequence;
   int64_t targets = 0;
   const int32_t* values = static_cast<const int32_t*>(labels.data);
-  for (int64_t i = 0; i < labels.shape.element_count(); ++i) targets += values[i] != kIgnoredLabel;
-  if (targets == 0) return invalid_argument("every label of the batch is ignored (-1)");
+  int64_t per_sequence = shape_.sequence * label_.columns;
+  for (int64_t i = 0; i < labels.shape.element_count(); ++i) {
+    if (values[i] >= 0) {
+      ++targets;
+    } else if (values[i] != kIgnoredLabel && values[i] != kForeignIgnoredLabel) {
+      return invalid_argument(fmt::format(
+          "the label of sequence {}, position {} is {}; allowed: ids from 0, and {} or {} where "
+          "nothing is to be predicted",
+          i / per_sequence, i % per_sequence, values[i], kIgnoredLabel, kForeignIgnoredLabel));
+    }
+  }
   return targets;
 }
 
+void BatchStaging::load(const HostTensor& inputs, const HostTensor& labels) {
+  copy_in(inputs, input_, "inputs", 0, inputs_);
+  copy_in(labels, label_, "labels", static_cast<uint32_t>(kIgnoredLabel), labels_);
+  if (label_.dtype != DType::kI32) return;
+  // Devices know one ignored label; what the caller owns stays as it is.
+  for (const BufferView& label : labels_) {
+    int32_t* values = reinterpret_cast<int32_t*>(label.host_data());
+    std::replace(values, values + shape_.rows() * label_.columns, kForeignIgnoredLabel,
+                 kIgnoredLabel);
+  }
+}
+
 Status BatchStaging::load_inputs(const HostTensor& inputs) {
+  STAGECOACH_RETURN_IF_ERROR(check(inputs, input_, "inputs", true));
   for (const BufferView& label : labels_) {
     note_host_write(label.host_data(), label.size, "labels");
     std::memset(label.host_data(), 0xff, static_cast<size_t>(label.size));
   }
-  return copy_in(inputs, input_, "inputs", true, 0, inputs_);
+  copy_in(inputs, input_, "inputs", 0, inputs_);
+  return Status::ok();
 }
 
 void BatchStaging::fill_views(PassInput& pass) const {

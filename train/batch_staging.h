@@ -24,10 +24,13 @@ class BatchStaging {
   /// Pinned bytes that `create` allocates. Pure.
   static ByteCount bytes(const Network& network, const MicroBatchShape& shape, int micro_batches);
 
-  /// Copies a batch in and returns the number of targets (labels that are not -1; all rows when
-  /// labels are real numbers). With `allow_short`, a batch of fewer sequences is filled up with
-  /// ignored labels. Errors: invalid argument for shapes, dtypes, or no target at all.
-  Result<int64_t> load(const HostTensor& inputs, const HostTensor& labels, bool allow_short);
+  /// Number of targets of a batch: labels that are not ignored (-1, or -100 as PyTorch has it); all
+  /// rows when labels are real numbers. With `allow_short`, fewer sequences are allowed. Errors:
+  /// invalid argument for shapes, dtypes, and other negative labels, naming their place.
+  Result<int64_t> count_targets(const HostTensor& inputs, const HostTensor& labels,
+                                bool allow_short) const;
+  /// Copies in a batch that `count_targets` accepts, filled up with ignored labels.
+  void load(const HostTensor& inputs, const HostTensor& labels);
   /// The same without labels, for inference; fewer sequences are always allowed.
   Status load_inputs(const HostTensor& inputs);
 
@@ -40,8 +43,10 @@ class BatchStaging {
 
  private:
   BatchStaging() = default;
-  Status copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
-                 bool allow_short, uint32_t filler, std::vector<BufferView>& targets);
+  Status check(const HostTensor& source, const BoundaryInfo& info, const char* what,
+               bool allow_short) const;
+  void copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
+               uint32_t filler, std::vector<BufferView>& targets);
   int64_t batch() const { return shape_.sequences * micro_batches_; }
 
   MicroBatchShape shape_;

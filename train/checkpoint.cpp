@@ -80,6 +80,8 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   json["loss_first"] = record.loss_first;
   json["loss_last"] = record.loss_last;
   json["data_digest"] = record.data_digest;
+  json["tokenizer"] = record.tokenizer;
+  json["targets"] = record.targets;
   json["weights_sha256"] = record.weights_sha256;
   json["moments_sha256"] = record.moments_sha256;
   if (!record.previous_sha256.empty()) json["previous_sha256"] = record.previous_sha256;
@@ -173,6 +175,12 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   record.model = *json.find("model");
   STAGECOACH_RETURN_IF_ERROR(read_loss_scale(json, path, record));
   record.data_digest = json.find("data_digest")->as_string();
+  if (has(json, "tokenizer", &Json::is_string)) {
+    record.tokenizer = json.find("tokenizer")->as_string();
+  }
+  if (has(json, "targets", &Json::is_integer)) {
+    record.targets = json.find("targets")->as_integer();
+  }
   record.weights_sha256 = json.find("weights_sha256")->as_string();
   record.moments_sha256 = json.find("moments_sha256")->as_string();
   if (has(json, "previous_sha256", &Json::is_string)) {
@@ -540,6 +548,7 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
   for (Compared entry : {Compared{"data", "sequence"},
                          {"data", "seed"},
                          {"data", "tokenizer"},
+                         {"data", "packing"},
                          {"train", "batch"}}) {
     STAGECOACH_RETURN_IF_ERROR(compare(entry));
   }

@@ -26,6 +26,8 @@ struct CheckpointRecord {
   Json config;            ///< the training configuration
   Json model;             ///< the model's config.json
   std::string data_digest;
+  std::string tokenizer;  ///< "bytes", sha256 of a tokenizer.json or "unknown"; see model_tokenizer
+  int64_t targets = 0;    ///< trained on so far
   std::string weights_sha256;
   std::string moments_sha256;
   std::string previous_sha256;  ///< empty: not kept

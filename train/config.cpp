@@ -189,7 +189,7 @@ Status check_combinations(const TrainConfig& config, const std::string& source) 
   }
   if (config.data.train.empty()) {
     return invalid_argument(fmt::format(
-        "{}: data.train is missing or empty; name at least one text file, for example data.train "
+        "{}: data.train is missing or empty; name at least one file, for example data.train "
         "= [\"text.txt\"]",
         source));
   }

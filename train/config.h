@@ -26,6 +26,7 @@ struct DataConfig {
   std::vector<std::string> validation;
   int64_t sequence = 1024;
   std::string tokenizer = "bytes";
+  std::string packing = "auto";  ///< "auto", "stream" or "pad"
   uint64_t seed = 1;
 };
 

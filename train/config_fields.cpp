@@ -159,19 +159,6 @@ ConfigField reserved_field(std::string key, std::string belongs_to) {
   return {key, true, read, [](const TrainConfig&) { return Json(); }};
 }
 
-Status check_data_file(const std::string& key, const std::string& file) {
-  if (file.empty()) return invalid_argument(" names a file without a name; leave it out");
-  for (const char* suffix : {".jsonl", ".bin"}) {
-    if (file.ends_with(suffix)) {
-      return unimplemented(fmt::format(
-          ": this version does not have {} data yet ('{}'); allowed: text files; set {} = "
-          "[\"FILE.txt\"]",
-          suffix, file, key));
-    }
-  }
-  return Status::ok();
-}
-
 ConfigField files_field(std::string key, Access<std::vector<std::string>> access) {
   auto read = [key, access](const Json& value, TrainConfig& config) -> Status {
     std::vector<std::string> files;
@@ -187,7 +174,9 @@ ConfigField files_field(std::string key, Access<std::vector<std::string>> access
     } else {
       return not_allowed("a list of file names", key, "[\"text.txt\"]");
     }
-    for (const std::string& file : files) STAGECOACH_RETURN_IF_ERROR(check_data_file(key, file));
+    for (const std::string& file : files) {
+      if (file.empty()) return invalid_argument(" names a file without a name; leave it out");
+    }
     access(config) = std::move(files);
     return Status::ok();
   };
@@ -208,23 +197,6 @@ ConfigField dtype_field() {
   };
   auto show = [](const TrainConfig& config) { return Json(dtype_name(config.model.dtype)); };
   return {"model.dtype", true, read, show};
-}
-
-ConfigField tokenizer_field() {
-  auto read = [](const Json& value, TrainConfig& config) -> Status {
-    if (!value.is_string() || value.as_string().empty()) {
-      return not_allowed("\"bytes\"", "data.tokenizer", "\"bytes\"");
-    }
-    if (value.as_string() != "bytes") {
-      return unimplemented(
-          ": this version does not have tokenizer folders yet; allowed: \"bytes\"; set "
-          "data.tokenizer = \"bytes\"");
-    }
-    config.data.tokenizer = value.as_string();
-    return Status::ok();
-  };
-  auto show = [](const TrainConfig& config) { return Json(config.data.tokenizer); };
-  return {"data.tokenizer", true, read, show};
 }
 
 ConfigField eval_tokens_field() {
@@ -394,7 +366,9 @@ void add_model_and_data(std::vector<ConfigField>& fields) {
   fields.push_back(files_field("data.train", AT(data.train)));
   fields.push_back(files_field("data.validation", AT(data.validation)));
   fields.push_back(integer_field<int64_t>("data.sequence", AT(data.sequence), 1, kMaxSequence));
-  fields.push_back(tokenizer_field());
+  fields.push_back(text_field("data.tokenizer", AT(data.tokenizer), "bytes"));
+  fields.push_back(
+      choice_field("data.packing", AT(data.packing), {{"auto", "stream", "pad"}, {}, {}}));
   fields.push_back(integer_field<uint64_t>("data.seed", AT(data.seed), 0, kMaxSeed));
 }
 

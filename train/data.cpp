@@ -1,179 +1,168 @@
 #include "train/data.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <array>
 #include <fmt/format.h>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "core/digest.h"
 #include "core/file.h"
-#include "core/random.h"
+#include "train/jsonl_data.h"
+#include "train/labels.h"
+#include "train/text_data.h"
+#include "train/token_builder.h"
+#include "train/token_file.h"
 
 namespace stagecoach {
 
 namespace {
 
-constexpr std::string_view kUtf8Mark = "\xef\xbb\xbf";
-constexpr std::string_view kUtf16LittleMark = "\xff\xfe";
-constexpr std::string_view kUtf16BigMark = "\xfe\xff";
-/// Bytes looked at (and least that tell), and share of zeros on even or odd places, that make
-/// UTF-16 without a mark.
-constexpr size_t kEncodingProbeBytes = 4096;
-constexpr size_t kLeastProbeBytes = 8;
-constexpr double kUtf16ZeroShare = 0.4;
+/// Endings of formats that would make no sense as text.
+constexpr std::array<std::string_view, 7> kNotText = {".json", ".parquet", ".arrow", ".npy",
+                                                      ".gz",   ".zst",     ".zip"};
 
-/// Rounds of the keyed permutation; four make a Feistel network pseudo-random (Luby, Rackoff).
-constexpr uint32_t kPermutationRounds = 4;
-/// Keeps the shuffle's random stream apart from those of layers.
-constexpr uint32_t kShuffleSite = 0x5348'5546;
-
-/// Name of a 16-bit encoding the text seems to have; empty when it reads as bytes.
-std::string_view wide_encoding(std::string_view text) {
-  if (text.starts_with(kUtf16LittleMark)) return "UTF-16 (little endian, by its byte-order mark)";
-  if (text.starts_with(kUtf16BigMark)) return "UTF-16 (big endian, by its byte-order mark)";
-  std::string_view probe = text.substr(0, kEncodingProbeBytes);
-  size_t zeros[2] = {0, 0};
-  for (size_t i = 0; i < probe.size(); ++i) zeros[i % 2] += probe[i] == '\0' ? 1 : 0;
-  double half = static_cast<double>(probe.size()) / 2.0;
-  bool even = static_cast<double>(zeros[0]) > kUtf16ZeroShare * half && zeros[1] == 0;
-  bool odd = static_cast<double>(zeros[1]) > kUtf16ZeroShare * half && zeros[0] == 0;
-  if (probe.size() >= kLeastProbeBytes && (even || odd))
-    return "UTF-16 (every second byte is zero)";
-  return "";
+bool is_bytes(const std::string& tokenizer) {
+  return tokenizer == kBytesTokenizer;
 }
 
-/// Appends the bytes of `text` as ids, CRLF as LF.
-void append_bytes(std::string_view text, std::vector<int32_t>& tokens) {
-  tokens.reserve(tokens.size() + text.size() + 1);
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
-    tokens.push_back(static_cast<unsigned char>(text[i]));
+/// What a message calls a tokenizer.
+std::string describe_tokenizer(const std::string& tokenizer) {
+  if (tokenizer.empty()) return "an unknown tokenizer (a file without a header)";
+  if (is_bytes(tokenizer)) return "the tokenizer \"bytes\"";
+  return fmt::format("the tokenizer.json with sha256 {}", tokenizer);
+}
+
+Status check_byte_level(const DataRequest& request, const std::string& file) {
+  if (!is_bytes(request.tokenizer)) {
+    return invalid_argument(fmt::format(
+        "'{}' is not tokenised yet, and data.tokenizer is \"{}\"; run stagecoach-prepare "
+        "--tokenizer \"{}\" --out PREPARED \"{}\" and name the .bin file that it writes to "
+        "PREPARED",
+        file, request.tokenizer, request.tokenizer, file));
   }
+  if (request.vocabulary >= kByteVocabulary) return Status::ok();
+  return invalid_argument(
+      fmt::format("the model's vocabulary is {}; byte-level data need {} or more: set vocab_size "
+                  "in its config.json",
+                  request.vocabulary, kByteVocabulary));
 }
 
-Status append_file(const std::string& file, bool separate, TokenData& data) {
+Result<TokenSource> read_source(const DataRequest& request, const std::string& file, bool is_last) {
+  for (std::string_view ending : kNotText) {
+    if (file.ends_with(ending)) {
+      return invalid_argument(
+          fmt::format("'{}' is a {} file; allowed: text (.txt), JSONL (.jsonl: a JSON object a "
+                      "line) and token files (.bin); convert it",
+                      file, ending));
+    }
+  }
+  Result<std::shared_ptr<const ByteSource>> opened = open_byte_source(file);
+  if (!opened.is_ok()) {
+    return opened.status().with_context("training and validation data must be readable files");
+  }
+  std::shared_ptr<const ByteSource> bytes = std::move(opened).value();
+  if (file.ends_with(".bin")) return open_token_file(std::move(bytes), request.vocabulary);
+  STAGECOACH_ASSIGN_OR_RETURN(bool is_token_file, has_token_file_magic(*bytes));
+  if (is_token_file) {
+    return invalid_argument(
+        fmt::format("'{}' is a token file by its first bytes; rename it to end in .bin", file));
+  }
+  STAGECOACH_RETURN_IF_ERROR(check_byte_level(request, file));
+  bool has_separator = request.vocabulary > kByteVocabulary;
+  if (file.ends_with(".jsonl")) return read_jsonl_tokens(*bytes, {has_separator});
+  return read_text_tokens(*bytes, has_separator && !is_last);
+}
+
+Status check_tokenizers(const DataRequest& request, const TokenData& data) {
+  for (const TokenSource& source : data.sources) {
+    if (source.tokenizer == data.tokenizer) continue;
+    return invalid_argument(fmt::format(
+        "'{}' has {} and '{}' {}; all files must have one: make them again with one "
+        "stagecoach-prepare",
+        data.sources.front().name(), describe_tokenizer(data.tokenizer), source.name(),
+        describe_tokenizer(source.tokenizer)));
+  }
+  if (is_bytes(request.tokenizer) || data.tokenizer.empty()) return Status::ok();
+  std::string file = request.tokenizer + "/tokenizer.json";
   Result<std::string> content = read_file(file);
   if (!content.is_ok()) {
-    return content.status().with_context("training and validation text must be readable files");
+    return content.status().with_context(fmt::format(
+        "data.tokenizer = \"{}\" must be \"bytes\" or a folder that holds a tokenizer.json",
+        request.tokenizer));
   }
-  std::string_view text = *content;
-  data.source_bytes += static_cast<int64_t>(text.size());
-  if (std::string_view encoding = wide_encoding(text); !encoding.empty()) {
-    return invalid_argument(
-        fmt::format("'{}' looks like {}; byte-level data must be UTF-8 or plain bytes: convert it, "
-                    "for example with iconv -f UTF-16 -t UTF-8",
-                    file, encoding));
-  }
-  if (text.starts_with(kUtf8Mark)) text.remove_prefix(kUtf8Mark.size());
-  if (text.empty()) {
-    return invalid_argument(
-        fmt::format("'{}' is empty; give a file that holds text, or leave it out", file));
-  }
-  if (separate && !data.tokens.empty()) data.tokens.push_back(kByteSeparator);
-  append_bytes(text, data.tokens);
-  return Status::ok();
+  std::string digest = sha256_hex(content->data(), static_cast<ByteCount>(content->size()));
+  if (digest == data.tokenizer) return Status::ok();
+  return invalid_argument(fmt::format(
+      "'{}' was made with {}; data.tokenizer names '{}' with sha256 {}; make the file again with "
+      "stagecoach-prepare --tokenizer \"{}\"",
+      data.sources.front().name(), describe_tokenizer(data.tokenizer), file, digest,
+      request.tokenizer));
 }
 
 }  // namespace
 
-Result<TokenData> read_byte_data(const std::vector<std::string>& files, int64_t vocabulary,
-                                 int64_t sequence) {
-  if (vocabulary < kByteVocabulary) {
-    return invalid_argument(
-        fmt::format("the model's vocabulary is {}; byte-level data need {} or more: set vocab_size "
-                    "in its config.json",
-                    vocabulary, kByteVocabulary));
+bool TokenData::has_boundaries() const {
+  return std::any_of(sources.begin(), sources.end(), [](const TokenSource& source) {
+    return source.mask != nullptr || source.documents.size() > 1;
+  }) || sources.size() > 1;
+}
+
+size_t TokenData::source_of(int64_t position) const {
+  auto after = std::upper_bound(starts.begin(), starts.end(), position);
+  return static_cast<size_t>(after - starts.begin()) - 1;
+}
+
+Status TokenData::read(int64_t first, int64_t length, int32_t* inputs, int32_t* labels) const {
+  STAGECOACH_CHECK(first >= 0 && length > 0 && first + length < count);
+  std::vector<int32_t> ids(static_cast<size_t>(length) + 1);
+  std::vector<uint8_t> targets(ids.size());
+  for (int64_t done = 0; done <= length;) {
+    size_t index = source_of(first + done);
+    const TokenSource& source = sources[index];
+    int64_t from = first + done - starts[index];
+    int64_t here = std::min(length + 1 - done, source.count - from);
+    STAGECOACH_RETURN_IF_ERROR(source.read_ids(from, here, ids.data() + done));
+    STAGECOACH_RETURN_IF_ERROR(source.read_targets(from, here, targets.data() + done));
+    for (int64_t i = 0; i < here; ++i) {
+      // A file may have been written to since it was scanned.
+      int64_t id = static_cast<uint32_t>(ids[static_cast<size_t>(done + i)]);
+      if (id >= vocabulary) return id_out_of_range(source, from + i, id, vocabulary);
+    }
+    done += here;
   }
-  if (files.empty()) return invalid_argument("no data files are named; name at least one");
+  std::copy_n(ids.begin(), length, inputs);
+  for (int64_t i = 0; i < length; ++i) {
+    size_t next = static_cast<size_t>(i) + 1;
+    labels[i] = targets[next] != 0 ? ids[next] : kIgnoredLabel;
+  }
+  return Status::ok();
+}
+
+Result<TokenData> read_token_data(const DataRequest& request, const ScanWatch& watch) {
+  if (request.files.empty()) return invalid_argument("no data files are named; name at least one");
   TokenData data;
-  for (const std::string& file : files) {
-    STAGECOACH_RETURN_IF_ERROR(append_file(file, vocabulary > kByteVocabulary, data));
+  data.vocabulary = request.vocabulary;
+  data.packing = request.packing == Packing::kAuto ? Packing::kStream : request.packing;
+  for (const std::string& file : request.files) {
+    bool is_last = &file == &request.files.back();
+    STAGECOACH_ASSIGN_OR_RETURN(TokenSource source, read_source(request, file, is_last));
+    if (request.packing == Packing::kAuto && source.has_documents) data.packing = Packing::kPad;
+    if (source.tokenizer.empty()) {
+      data.notes.push_back(
+          fmt::format("'{}' has no header: read as {} ids of 16 bits, as nanoGPT writes them; their "
+                      "tokenizer is not known",
+                      file, source.count));
+    }
+    data.starts.push_back(data.count);
+    data.count += source.count;
+    data.sources.push_back(std::move(source));
   }
-  int64_t found = static_cast<int64_t>(data.tokens.size());
-  if (found < sequence + 1) {
-    return invalid_argument(
-        fmt::format("'{}'{} holds {} tokens; one sequence of {} and its next token need {}: give "
-                    "more text or lower data.sequence to {} or less",
-                    files.front(), files.size() > 1 ? " and the files after it" : "", found,
-                    sequence, sequence + 1, std::max<int64_t>(found - 1, 1)));
-  }
-  data.digest = sha256_hex(data.tokens.data(),
-                           static_cast<ByteCount>(data.tokens.size() * sizeof(data.tokens[0])));
+  data.tokenizer = data.sources.front().tokenizer;
+  STAGECOACH_RETURN_IF_ERROR(check_tokenizers(request, data));
+  STAGECOACH_ASSIGN_OR_RETURN(data.digest, scan_tokens(data.sources, request.vocabulary, watch));
   return data;
-}
-
-BatchSampler::BatchSampler(const TokenData& data, int64_t sequence, int64_t sequences,
-                           uint64_t seed)
-    : data_(&data),
-      sequence_(sequence),
-      sequences_(sequences),
-      seed_(seed),
-      windows_((static_cast<int64_t>(data.tokens.size()) - 1) / sequence) {
-  STAGECOACH_CHECK(sequence > 0 && sequences > 0 && windows_ > 0);
-}
-
-int64_t BatchSampler::iterations_per_epoch() const {
-  return (windows_ + sequences_ - 1) / sequences_;
-}
-
-int64_t BatchSampler::window_at(int64_t epoch, int64_t position) const {
-  // A Feistel network permutes [0, 4^half_bits); walking on until the value is a window makes it a
-  // permutation of the windows, without a table to build, keep or save.
-  uint64_t windows = static_cast<uint64_t>(windows_);
-  uint32_t half_bits = (std::bit_width(windows) + 1) / 2;
-  uint64_t half_mask = (uint64_t{1} << half_bits) - 1;
-  RandomKey key{seed_, static_cast<uint32_t>(epoch), 0, 0, kShuffleSite};
-  uint64_t value = static_cast<uint64_t>(position);
-  do {
-    uint64_t left = value >> half_bits;
-    uint64_t right = value & half_mask;
-    for (uint32_t round = 0; round < kPermutationRounds; ++round) {
-      key.layer = round;
-      uint64_t mixed = left ^ (random_word(key, right) & half_mask);
-      left = right;
-      right = mixed;
-    }
-    value = (left << half_bits) | right;
-  } while (value >= windows);
-  return static_cast<int64_t>(value);
-}
-
-void BatchSampler::fill(int64_t iteration, TokenBatch& batch) const {
-  STAGECOACH_CHECK(iteration >= 0);
-  batch.sequences = sequences_;
-  batch.sequence = sequence_;
-  batch.inputs.resize(static_cast<size_t>(sequences_ * sequence_));
-  batch.labels.resize(batch.inputs.size());
-  for (int64_t i = 0; i < sequences_; ++i) {
-    int64_t drawn = iteration * sequences_ + i;
-    int64_t window = window_at(drawn / windows_, drawn % windows_);
-    auto first = data_->tokens.begin() + window * sequence_;
-    std::copy_n(first, sequence_, batch.inputs.begin() + i * sequence_);
-    std::copy_n(first + 1, sequence_, batch.labels.begin() + i * sequence_);
-  }
-}
-
-double bigram_entropy(std::span<const int32_t> tokens) {
-  if (tokens.size() < 2) return 0.0;
-  std::vector<std::pair<int32_t, int32_t>> pairs(tokens.size() - 1);
-  for (size_t i = 0; i + 1 < tokens.size(); ++i) pairs[i] = {tokens[i], tokens[i + 1]};
-  std::sort(pairs.begin(), pairs.end());
-  double sum = 0.0;
-  for (size_t group = 0; group < pairs.size();) {
-    size_t group_end = group;
-    while (group_end < pairs.size() && pairs[group_end].first == pairs[group].first) ++group_end;
-    double group_count = static_cast<double>(group_end - group);
-    for (size_t i = group; i < group_end;) {
-      size_t same_end = i;
-      while (same_end < group_end && pairs[same_end] == pairs[i]) ++same_end;
-      double count = static_cast<double>(same_end - i);
-      sum -= count * std::log(count / group_count);
-      i = same_end;
-    }
-    group = group_end;
-  }
-  return sum / static_cast<double>(pairs.size());
 }
 
 }  // namespace stagecoach

@@ -1,67 +1,58 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
+#include "train/token_scan.h"
+#include "train/token_source.h"
 
 namespace stagecoach {
 
-/// Token ids of a data set in memory.
+/// How tokens become sequences.
+///   stream  files and documents follow each other without a gap, so a sequence may begin inside
+///           one and hold several, which then see each other
+///   pad     no sequence holds more than one document; short ones are filled up with what does not
+///           count, long ones cut into sequences that follow each other
+///   auto    pad when a file says where its documents start (JSONL does), else stream
+/// The first token of a document is never predicted.
+enum class Packing { kAuto, kStream, kPad };
+
+/// What to read.
+struct DataRequest {
+  std::vector<std::string> files;
+  int64_t vocabulary = 0;                    ///< of the model
+  std::string tokenizer = kBytesTokenizer;   ///< data.tokenizer: "bytes" or a folder
+  Packing packing = Packing::kAuto;
+};
+
+/// Token ids of a data set: its files, one after the other. Thread rule: any thread reads.
 struct TokenData {
-  std::vector<int32_t> tokens;
-  int64_t source_bytes = 0;
-  std::string digest;  ///< sha256 of the tokens, for resume checks
+  std::vector<TokenSource> sources;
+  std::vector<int64_t> starts;         ///< place of each source's first token
+  int64_t count = 0;                   ///< tokens
+  Packing packing = Packing::kStream;  ///< never kAuto
+  int64_t vocabulary = 0;
+  std::string tokenizer;  ///< as TokenSource has it; the same for all
+  std::string digest;     ///< for resume checks: see scan_tokens
+  std::vector<std::string> notes;  ///< what a person should know: files without headers
+
+  bool is_empty() const { return count == 0; }
+  /// Whether any token is masked or any document starts inside a source.
+  bool has_boundaries() const;
+  /// Number of the source that holds token `position`.
+  size_t source_of(int64_t position) const;
+  /// Inputs `first` to `first` + `length` - 1 and what follows each as its label, kIgnoredLabel
+  /// where it does not count. Errors: those of the files, and invalid argument for an id that is not
+  /// below the vocabulary any more.
+  Status read(int64_t first, int64_t length, int32_t* inputs, int32_t* labels) const;
 };
 
-/// Separator between files in byte-level data, where the vocabulary has room for it.
-inline constexpr int32_t kByteSeparator = 256;
-/// Ids 0 to 255 are bytes.
-inline constexpr int64_t kByteVocabulary = 256;
-
-/// Reads text files as bytes (tokenizer "bytes"): files joined by the separator when `vocabulary` >
-/// 256. A byte-order mark is dropped and CRLF becomes LF, so that editors do not change what is
-/// learned; UTF-16 is refused by name. An unreadable or empty file is refused, naming it; so is
-/// data shorter than one sequence plus its next token, with tokens found and needed.
-Result<TokenData> read_byte_data(const std::vector<std::string>& files, int64_t vocabulary,
-                                 int64_t sequence);
-
-/// One batch: inputs and next-token labels, [sequences, sequence] each.
-struct TokenBatch {
-  std::vector<int32_t> inputs;
-  std::vector<int32_t> labels;
-  int64_t sequences = 0;
-  int64_t sequence = 0;
-};
-
-/// Draws training batches. The data are cut into windows of sequence + 1 tokens at a stride of
-/// `sequence`, shuffled anew each epoch by a keyed permutation; the batch of an iteration is a pure
-/// function of (data, seed, iteration), so a resumed run continues exactly.
-/// Thread rule: any thread.
-class BatchSampler {
- public:
-  /// `data` must outlive the sampler and hold at least one window. Fewer windows than `sequences`
-  /// is allowed: a batch may then span epochs.
-  BatchSampler(const TokenData& data, int64_t sequence, int64_t sequences, uint64_t seed);
-  void fill(int64_t iteration, TokenBatch& batch) const;
-  int64_t windows() const { return windows_; }
-  /// Iterations in one pass over the data, at least 1.
-  int64_t iterations_per_epoch() const;
-
- private:
-  int64_t window_at(int64_t epoch, int64_t position) const;
-  const TokenData* data_;
-  int64_t sequence_;
-  int64_t sequences_;
-  uint64_t seed_;
-  int64_t windows_;
-};
-
-/// Conditional entropy in nats per token of the empirical bigram distribution of `tokens`, from its
-/// own counts: what a model that sees one token back can reach at best on them.
-double bigram_entropy(std::span<const int32_t> tokens);
+/// Reads or opens data files by their kind: `.jsonl` JSONL, `.bin` token files, others text (see
+/// jsonl_data.h, token_file.h, text_data.h). Text and JSONL become byte-level tokens, for which the
+/// vocabulary must hold 256. All files must have one tokenizer. Errors: invalid argument that names
+/// the file, what was found and what is expected; those of the files and of scan_tokens.
+Result<TokenData> read_token_data(const DataRequest& request, const ScanWatch& watch = nullptr);
 
 }  // namespace stagecoach

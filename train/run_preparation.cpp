@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "train/interrupt.h"
+#include "train/model_tokenizer.h"
 
 namespace stagecoach {
 
@@ -17,24 +18,93 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Status prepare_data(PreparedRun& run) {
-  const DataConfig& data = run.config.data;
-  int64_t vocabulary = run.session.source.architecture().vocabulary;
-  Result<TokenData> train = read_byte_data(data.train, vocabulary, data.sequence);
-  if (!train.is_ok()) return train.status().with_context("data.train");
-  run.train_data = std::move(train).value();
-  if (!data.validation.empty()) {
-    // One target is enough to evaluate; windows are filled up with what does not count.
-    Result<TokenData> validation = read_byte_data(data.validation, vocabulary, 1);
-    if (!validation.is_ok()) return validation.status().with_context("data.validation");
-    run.validation_data = std::move(validation).value();
+constexpr int64_t kMaxIterations = int64_t{1} << 31;
+
+/// Says how the reading of large data goes.
+ScanWatch scan_watch(Progress& progress) {
+  /// Less is there at once.
+  constexpr ByteCount kShownBytes = kGiB;
+  return [&progress](int64_t done, int64_t total) {
+    if (total < kShownBytes) return;
+    progress.update(fmt::format("reading data: {} of {}", format_bytes(done), format_bytes(total)));
+  };
+}
+
+Packing packing_of(const DataConfig& data) {
+  if (data.packing == "stream") return Packing::kStream;
+  return data.packing == "pad" ? Packing::kPad : Packing::kAuto;
+}
+
+/// Reads one list of files and cuts it into sequences.
+Status prepare_files(const PreparedRun& run, const char* key, const std::vector<std::string>& files,
+                     bool keep_tail, Progress& progress, TokenData& data,
+                     std::optional<TokenWindows>& windows) {
+  const DataConfig& config = run.config.data;
+  DataRequest request{files, run.session.source.architecture().vocabulary, config.tokenizer,
+                      packing_of(config)};
+  Result<TokenData> read = read_token_data(request, scan_watch(progress));
+  if (!read.is_ok()) return read.status().with_context(key);
+  data = std::move(read).value();
+  Result<TokenWindows> made = TokenWindows::create(data, config.sequence, keep_tail);
+  if (!made.is_ok()) return made.status().with_context(key);
+  windows = std::move(made).value();
+  for (const std::string& note : data.notes) progress.line(fmt::format("{}: {}", key, note));
+  if (data.packing == Packing::kPad) {
+    progress.line(
+        fmt::format("{}: {} tokens in {} sequences of one document each (data.packing = \"pad\")",
+                    key, data.count, windows->count()));
   }
-  run.sampler = std::make_unique<BatchSampler>(run.train_data, data.sequence,
-                                               run.config.train.batch, data.seed);
-  int64_t epochs = run.config.train.epochs;
-  run.iterations =
-      epochs > 0 ? epochs * run.sampler->iterations_per_epoch() : run.config.train.iterations;
+  if (windows->left_out() > 0) {
+    log_warning(
+        fmt::format("{}: {} of {} sequences have nothing to be predicted and are left out, "
+                    "the first of them {}",
+                    key, windows->left_out(), windows->left_out() + windows->count(),
+                    windows->first_left_out()));
+  }
   return Status::ok();
+}
+
+/// Warns when tokens were made with another tokenizer than the one beside the weights.
+Status check_model_tokenizer(const PreparedRun& run) {
+  const ModelConfig& model = run.config.model;
+  const std::string& tokens = run.train_data.tokenizer;
+  std::error_code ignored;
+  if (model.init != "weights" || !fs::is_directory(model.path, ignored)) return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(std::string expected, model_tokenizer(model.path));
+  bool is_known = !tokens.empty() && !expected.empty() && expected != kUnknownTokenizer;
+  if (!is_known || tokens == expected) return Status::ok();
+  log_warning(fmt::format(
+      "the weights in '{}' belong to the tokenizer {} and data.train was made with {}: what the "
+      "model has learned of ids does not fit; use stagecoach-prepare --tokenizer \"{}\"",
+      model.path, expected, tokens, model.path));
+  return Status::ok();
+}
+
+Status prepare_data(PreparedRun& run, Progress& progress) {
+  const DataConfig& data = run.config.data;
+  STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.train", data.train, false, progress,
+                                           run.train_data, run.train_windows));
+  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(run));
+  if (!data.validation.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.validation", data.validation, true,
+                                             progress, run.validation_data,
+                                             run.validation_windows));
+    if (run.validation_data.tokenizer != run.train_data.tokenizer) {
+      return invalid_argument(
+          fmt::format("data.validation: '{}' was made with another tokenizer than '{}' of "
+                      "data.train; make both "
+                      "with one",
+                      data.validation.front(), data.train.front()));
+    }
+  }
+  run.sampler =
+      std::make_unique<BatchSampler>(*run.train_windows, run.config.train.batch, data.seed);
+  int64_t epochs = run.config.train.epochs;
+  run.iterations = epochs > 0 ? run.sampler->iterations_of(epochs) : run.config.train.iterations;
+  if (run.iterations <= kMaxIterations) return Status::ok();
+  return invalid_argument(fmt::format(
+      "train.epochs = {} are {} iterations over {} sequences; allowed: {} or fewer; lower it",
+      epochs, run.iterations, run.train_windows->count(), kMaxIterations));
 }
 
 bool is_empty_or_absent(const std::string& folder) {
@@ -186,7 +256,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   ModelConfig model = config.model;
   progress.phase("reading model and data");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.source, resolve_model_for(model, config.data.sequence));
-  STAGECOACH_RETURN_IF_ERROR(prepare_data(*run));
+  STAGECOACH_RETURN_IF_ERROR(prepare_data(*run, progress));
   STAGECOACH_RETURN_IF_ERROR(prepare_resume(*run));
   if (run->is_already_finished) return run;
   STAGECOACH_RETURN_IF_ERROR(check_output_folder(config.output.dir));

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "train/batch_sampler.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/model_session.h"
 #include "train/progress.h"
+#include "train/token_windows.h"
 
 namespace stagecoach {
 
@@ -18,6 +20,7 @@ struct PreparedRun {
   TrainConfig config;
   TokenData train_data;
   TokenData validation_data;  ///< empty when none is configured
+  std::optional<TokenWindows> train_windows, validation_windows;
   std::unique_ptr<BatchSampler> sampler;
   int64_t iterations = 0;  ///< of the whole run
   std::optional<FoundCheckpoint> resume_from;

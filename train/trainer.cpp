@@ -119,6 +119,8 @@ struct Trainer::Impl {
   int64_t passes_of_plan = 0;               ///< the rotation continues across them
   std::optional<PredictedPass> last_pass;
   bool gradients_pending = false;
+  bool masked_pass_pending = false;  ///< a pass of the next step had no target
+  int64_t masked_steps = 0;          ///< skipped for want of targets
   int64_t passes_loaded = 0;
   int64_t steps_asked = kFirstStep;                ///< the number of the next
   std::map<int64_t, size_t> passes_of_step;        ///< begun, by step
@@ -571,6 +573,13 @@ Result<StepLoss> Trainer::Impl::pass_loss(const BatchStaging& batch, int64_t tar
 Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                            const LossOptions& loss) {
   Impl& impl = *impl_;
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets,
+                              impl.staging.front()->count_targets(inputs, labels, false));
+  if (targets == 0) {
+    // Nothing to learn from: its gradient is zero.
+    impl.masked_pass_pending = true;
+    return StepLoss{};
+  }
   if (impl.gradients_pending) {
     STAGECOACH_RETURN_IF_ERROR(impl.drain());
     STAGECOACH_RETURN_IF_ERROR(impl.keep_gradients());
@@ -580,7 +589,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
     impl.take_finished();
   }
   BatchStaging& batch = impl.next_staging();
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, false));
+  batch.load(inputs, labels);
   PassInput pass;
   STAGECOACH_ASSIGN_OR_RETURN(double scale, impl.loss_scale_of_pass());
   pass.loss_scale = static_cast<float>(
@@ -595,9 +604,12 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
 }
 
 Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels) {
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets,
+                              impl_->staging.front()->count_targets(inputs, labels, true));
+  if (targets == 0) return StepLoss{};
   STAGECOACH_RETURN_IF_ERROR(impl_->drain());
   BatchStaging& batch = impl_->next_staging();
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, batch.load(inputs, labels, true));
+  batch.load(inputs, labels);
   STAGECOACH_RETURN_IF_ERROR(impl_->run_inference(batch));
   return impl_->pass_loss(batch, targets);
 }
@@ -623,6 +635,14 @@ Result<double> Trainer::Impl::loss_scale_of_pass() {
 
 Status Trainer::step(double learning_rate) {
   Impl& impl = *impl_;
+  bool is_masked = std::exchange(impl.masked_pass_pending, false) && !impl.gradients_pending;
+  if (is_masked) {
+    ++impl.masked_steps;
+    impl.notes.push_back(fmt::format(
+        "a step is skipped because every label of its batches is ignored: {} of {} so far",
+        impl.masked_steps, impl.masked_steps + impl.iteration));
+    return Status::ok();
+  }
   if (!impl.gradients_pending) {
     return failed_precondition("step() needs a forward_backward() before it");
   }

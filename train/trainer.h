@@ -92,8 +92,9 @@ class Trainer {
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
 
   /// Forward and backward of one batch, split into micro-batches along the first dimension;
-  /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; label -1 is
-  /// ignored. The loss is the sum over targets divided by their number (see LossOptions). Returns
+  /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; labels -1 and -100
+  /// are ignored. The loss is the sum over targets divided by their number (see LossOptions); without
+  /// any, nothing is computed and both are 0. Returns
   /// when the loss is known; unless updates are `barrier`, backward may still be running. Errors:
   /// invalid argument for shapes; whatever a device reports, naming device, verb and label, in this
   /// pass or in what was still running of earlier ones.
@@ -104,7 +105,9 @@ class Trainer {
   /// updated where clipping waits for it, or when a parameter or moment would not be. In fp16
   /// gradients that are not finite are skipped while the loss scale can become smaller: `iteration`
   /// goes on, the optimizer's own count of updates, its parameters and its moments do not. A pass
-  /// computes with the scale that the step before it left, with `async` the one before that.
+  /// computes with the scale that the step before it left, with `async` the one before that. Where
+  /// no pass had a target, the step is skipped: parameters, moments and `iteration` stay, take_notes
+  /// tells how many were, take_updates does not.
   Status step(double learning_rate);
   /// Returns when everything has ended: parameters and moments on the host are final.
   Status synchronize();
@@ -123,7 +126,7 @@ class Trainer {
   std::vector<StepUpdate> take_updates();
 
   /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed
-  /// for integer labels.
+  /// for integer labels; one without targets has loss 0.
   Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
   Result<std::vector<float>> forward(const HostTensor& inputs);

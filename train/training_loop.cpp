@@ -16,6 +16,7 @@
 #include "train/interrupt.h"
 #include "train/learning_rate.h"
 #include "train/metrics.h"
+#include "train/model_tokenizer.h"
 #include "train/run_preparation.h"
 
 namespace stagecoach {
@@ -150,6 +151,7 @@ class TrainingRun {
     StepLoss loss;
     double rate = 0;
     double seconds = 0;
+    int64_t targets = 0;  ///< trained on until its end
   };
 
   int64_t iteration_ = 0;  ///< updates done or begun
@@ -163,11 +165,12 @@ class TrainingRun {
   double loss_first_ = 0;
   double loss_last_ = 0;
   double validation_loss_ = 0;
+  double bigram_entropy_ = 0;  ///< of the validation data
   std::vector<double> tokens_per_s_;  ///< of this process's iterations
   std::vector<double> bubbles_;
   int64_t logged_targets_ = 0;  ///< since the last line
   double logged_seconds_ = 0;
-  int64_t targets_per_iteration_ = 0;
+  int64_t targets_ = 0;  ///< trained on since the start of the run
 };
 
 Status TrainingRun::start() {
@@ -179,13 +182,13 @@ Status TrainingRun::start() {
     saved_iteration_ = iteration_;
     loss_first_ = record.loss_first;
     loss_last_ = record.loss_last;
+    targets_ = record.targets;
     progress_.line(fmt::format("continuing from {} at iteration {} of {}", run_.resume_from->path,
                                iteration_, run_.iterations));
   } else {
     STAGECOACH_RETURN_IF_ERROR(
         fill_parameters(run_.session.source, config().model, trainer_, progress_));
   }
-  targets_per_iteration_ = config().train.batch * config().data.sequence;
   // From here on the output folder is written to.
   STAGECOACH_RETURN_IF_ERROR(make_folders(folder()));
   STAGECOACH_ASSIGN_OR_RETURN(lock_, FolderLock::acquire(folder()));
@@ -251,9 +254,10 @@ Result<TrainingEnd> TrainingRun::train() {
 
 Status TrainingRun::iterate() {
   int64_t start_ns = now_ns();
-  run_.sampler->fill(iteration_, batch_);
-  Shape shape{batch_.sequences, batch_.sequence};
   std::string where = fmt::format("iteration {}", iteration_ + 1);
+  Status filled = run_.sampler->fill(iteration_, batch_);
+  if (!filled.is_ok()) return filled.with_context(where);
+  Shape shape{batch_.sequences, batch_.sequence};
   Result<StepLoss> loss = trainer_.forward_backward(HostTensor::of(batch_.inputs, shape),
                                                     HostTensor::of(batch_.labels, shape));
   if (!loss.is_ok()) return explain(loss.status()).with_context(where);
@@ -266,7 +270,8 @@ Status TrainingRun::iterate() {
   double seconds = seconds_since(start_ns);
   for (const std::string& note : trainer_.take_notes()) progress_.line(note);
   tokens_per_s_.push_back(static_cast<double>(loss->targets) / seconds);
-  begun_.push_back({iteration_, *loss, rate, seconds});
+  targets_ += loss->targets;
+  begun_.push_back({iteration_, *loss, rate, seconds, targets_});
   if (iteration_ == 1) loss_first_ = loss->loss;
   loss_last_ = loss->loss;
   STAGECOACH_RETURN_IF_ERROR(log_ended());
@@ -316,7 +321,7 @@ Status TrainingRun::log(const StepUpdate& update) {
   IterationMetrics metrics;
   metrics.iteration = update.iteration;
   metrics.loss = begun.loss.loss;
-  metrics.tokens = update.iteration * targets_per_iteration_;
+  metrics.tokens = begun.targets;
   metrics.tokens_per_s = static_cast<double>(logged_targets_) / logged_seconds_;
   metrics.grad_norm = update.gradient_norm;
   metrics.lr = begun.rate;
@@ -348,13 +353,13 @@ void TrainingRun::show_progress(const StepLoss& loss) {
 }
 
 Status TrainingRun::evaluate() {
-  if (run_.validation_data.tokens.empty()) return Status::ok();
+  if (!run_.validation_windows.has_value()) return Status::ok();
   STAGECOACH_RETURN_IF_ERROR(synchronize());
   progress_.phase(fmt::format("iteration {}: evaluating", iteration_));
   STAGECOACH_ASSIGN_OR_RETURN(
       Evaluation result,
-      evaluate_tokens(trainer_, run_.validation_data.tokens, config().data.sequence,
-                      config().train.batch, config().train.eval_tokens));
+      evaluate_windows(trainer_, *run_.validation_windows, config().train.batch,
+                       config().train.eval_tokens));
   validation_loss_ = result.loss;
   evaluated_iteration_ = iteration_;
   progress_.line(fmt::format("iteration {}: validation loss {:.4f} over {} tokens", iteration_,
@@ -371,6 +376,9 @@ Status TrainingRun::begin_save() {
   record.config = train_config_to_json(config());
   record.model = run_.model_json;
   record.data_digest = run_.train_data.digest;
+  record.tokenizer =
+      run_.train_data.tokenizer.empty() ? kUnknownTokenizer : run_.train_data.tokenizer;
+  record.targets = targets_;
   record.loss_first = loss_first_;
   record.loss_last = loss_last_;
   save_start_ns_ = now_ns();
@@ -412,14 +420,15 @@ Json TrainingRun::summary() const {
   json["tokens_per_s"] = measured ? Json(median(after_warm_up(tokens_per_s_))) : Json();
   json["loss_first"] = loss_first_;
   json["loss_last"] = loss_last_;
-  bool validated = !run_.validation_data.tokens.empty();
+  bool validated = run_.validation_windows.has_value();
   json["validation_loss"] = validated ? Json(validation_loss_) : Json();
-  size_t counted = std::min(run_.validation_data.tokens.size(),
-                            static_cast<size_t>(config().train.eval_tokens) + 1);
-  std::span<const int32_t> tokens(run_.validation_data.tokens.data(), counted);
-  json["bigram_entropy"] = validated ? Json(bigram_entropy(tokens)) : Json();
+  json["bigram_entropy"] = validated ? Json(bigram_entropy_) : Json();
   json["iterations"] = iteration_;
-  json["tokens"] = iteration_ * targets_per_iteration_;
+  json["tokens"] = targets_;
+  double positions = static_cast<double>(iteration_ * config().train.batch) *
+                     static_cast<double>(config().data.sequence);
+  json["target_fraction"] = static_cast<double>(targets_) / positions;
+  json["packing"] = run_.train_data.packing == Packing::kPad ? "pad" : "stream";
   json["parameters"] = trainer_.network().parameter_count();
   if (scales_loss()) {
     json["loss_scale"] = trainer_.loss_scale().value;
@@ -471,6 +480,10 @@ Json TrainingRun::summary() const {
 Result<Json> TrainingRun::finish() {
   progress_.phase("writing the summary");
   STAGECOACH_RETURN_IF_ERROR(synchronize());
+  if (run_.validation_windows.has_value()) {
+    STAGECOACH_ASSIGN_OR_RETURN(
+        bigram_entropy_, bigram_entropy_of(*run_.validation_windows, config().train.eval_tokens));
+  }
   Json result = summary();
   if (result.find("overrun")->as_number() > kMaxOverrun) {
     progress_.line(fmt::format(
@@ -501,8 +514,9 @@ Json describe_plan(const PreparedRun& run) {
   json["parameters"] = trainer.network().parameter_count();
   json["iterations"] = run.iterations;
   json["tokens"] = run.iterations * run.config.train.batch * run.config.data.sequence;
-  json["train_tokens"] = static_cast<int64_t>(run.train_data.tokens.size());
-  json["validation_tokens"] = static_cast<int64_t>(run.validation_data.tokens.size());
+  json["train_tokens"] = run.train_data.count;
+  json["train_sequences"] = run.train_windows->count();
+  json["validation_tokens"] = run.validation_data.count;
   json["devices"] = list_of(report.devices);
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;

@@ -9,6 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build_folder" --prefix "$work/prefix" >"$work/install.log"
 "$work/prefix/bin/stagecoach" --version
+"$work/prefix/bin/stagecoach-prepare" --help >/dev/null
 
 # A copy, so that nothing is found by lying inside the source tree.
 cp -r "$source_folder/examples/find_package" "$work/user"

@@ -8,6 +8,7 @@
 #include "backends/register_backends.h"
 #include "core/file.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/train/token_file_image.h"
 #include "train/evaluation.h"
 #include "train/model_session.h"
 
@@ -285,19 +286,31 @@ TEST_F(Checkpoint, ChecksFreeSpaceWithNumbers) {
 TEST_F(Checkpoint, EvaluationCountsEveryTargetOnce) {
   std::unique_ptr<Trainer> trained = trainer();
   train(*trained, 5);
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < 101; ++i) tokens.push_back((i * i) % 257);
-  Result<Evaluation> all = evaluate_tokens(*trained, tokens, 8, 4, 1000);
-  ASSERT_TRUE(all.is_ok()) << all.status().to_string();
-  EXPECT_EQ(all->tokens, 100);
+  TokenFileImage image;
+  for (uint32_t i = 0; i < 101; ++i) image.ids.push_back((i * i) % 257);
+  auto evaluate = [&](const TokenFileImage& tokens, int64_t limit) {
+    TokenData data = data_of({tokens}, Packing::kStream);
+    TokenWindows windows = TokenWindows::create(data, 8, true).value();
+    Result<Evaluation> result = evaluate_windows(*trained, windows, 4, limit);
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    return result.is_ok() ? *result : Evaluation{};
+  };
+  Evaluation all = evaluate(image, 1000);
+  EXPECT_EQ(all.tokens, 100);
   // Windows are independent: the parts add up to the whole, whatever the batching.
-  Result<Evaluation> first = evaluate_tokens(*trained, tokens, 8, 4, 40);
-  std::span<const int32_t> rest(tokens.data() + 40, 61);
-  Result<Evaluation> second = evaluate_tokens(*trained, rest, 8, 4, 1000);
-  ASSERT_TRUE(first.is_ok() && second.is_ok());
-  EXPECT_EQ(first->tokens, 40);
-  EXPECT_EQ(second->tokens, 60);
-  EXPECT_NEAR(all->loss, (40 * first->loss + 60 * second->loss) / 100, 1e-6);
+  Evaluation first = evaluate(image, 40);
+  TokenFileImage rest = image;
+  rest.ids.erase(rest.ids.begin(), rest.ids.begin() + 40);
+  Evaluation second = evaluate(rest, 1000);
+  EXPECT_EQ(first.tokens, 40);
+  EXPECT_EQ(second.tokens, 60);
+  EXPECT_NEAR(all.loss, (40 * first.loss + 60 * second.loss) / 100, 1e-6);
+  // What is masked does not count, and neither does it change what does.
+  image.mask.assign(image.ids.size(), true);
+  std::fill(image.mask.begin() + 41, image.mask.end(), false);
+  Evaluation masked = evaluate(image, 1000);
+  EXPECT_EQ(masked.tokens, 40);
+  EXPECT_EQ(masked.loss, first.loss);
 }
 
 }  // namespace

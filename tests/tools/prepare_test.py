@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""usage: prepare_test.py SCRIPT COMMAND
+
+Tests tools/stagecoach-prepare without the network: byte-level tokens, and a stand-in for
+`tokenizers`. COMMAND is the stagecoach that reads what it writes.
+"""
+
+import array
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SCRIPT = pathlib.Path(sys.argv[1]).resolve()
+COMMAND = pathlib.Path(sys.argv[2]).resolve()
+
+MODEL = {'model_type': 'gpt2', 'vocab_size': 257, 'n_positions': 32, 'n_embd': 32, 'n_layer': 2,
+         'n_head': 2}
+
+# One token a character, <s> before and nothing after, as a tokenizer.json would say.
+STAND_IN = '''
+class Encoding:
+    def __init__(self, ids, offsets):
+        self.ids, self.offsets = ids, offsets
+
+class Tokenizer:
+    @staticmethod
+    def from_str(text):
+        if 'broken' in text:
+            raise ValueError('broken on purpose')
+        return Tokenizer()
+    def no_truncation(self): self.cut = False
+    def no_padding(self): self.pad = False
+    def get_vocab(self, with_added_tokens): return {chr(i): i for i in range(70000)}
+    def token_to_id(self, token): return {'</s>': 2}.get(token)
+    def id_to_token(self, token): return chr(token)
+    def encode(self, text, add_special_tokens):
+        assert not self.cut and not self.pad
+        ids = [1] * add_special_tokens + [ord(c) for c in text]
+        return Encoding(ids, [(i, i + 1) for i in range(len(text))])
+    def encode_batch(self, texts, add_special_tokens):
+        return [self.encode(text, add_special_tokens) for text in texts]
+    encode_batch_fast = encode_batch
+'''
+
+
+class TokenFile:
+    """A token file, read by the text of train/token_file.h alone."""
+
+    def __init__(self, path):
+        data = pathlib.Path(path).read_bytes()
+        (magic, version, bits, self.vocabulary, count, documents, flags,
+         zero, self.tokenizer) = struct.unpack('<8sIIQQQII32s', data[:80])
+        assert (magic, version, zero, data[80:128]) == (b'SCTOKENS', 1, 0, bytes(48))
+        self.bits = bits
+        size = bits // 8
+        self.ids = list(array.array('H' if bits == 16 else 'I', data[128:128 + size * count]))
+        at = 128 + (size * count + 7) // 8 * 8
+        self.targets = [True] * count
+        if flags & 1:
+            self.targets = [bool(data[at + i // 8] >> i % 8 & 1) for i in range(count)]
+            at += ((count + 7) // 8 + 7) // 8 * 8
+        self.documents = list(struct.unpack(f'<{documents}Q', data[at:at + 8 * documents]))
+        assert len(data) == at + 8 * documents
+
+    def shown(self):
+        """Characters, those to be predicted in brackets of their own: 'ab[c]'."""
+        text = ''
+        for i, (token, is_target) in enumerate(zip(self.ids, self.targets)):
+            if i in self.documents and i > 0:
+                text += '/'
+            character = {1: '<', 2: '>', 256: '|'}.get(token) or chr(token)
+            text += f'[{character}]' if is_target else character
+        return text.replace('][', '')
+
+
+class Prepare(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / 'cache'),
+                                PYTHONPATH=str(self.folder / 'modules'))
+        for name in ('STAGECOACH_PREPARE_PYTHON', 'STAGECOACH_PREPARE_ENTERED'):
+            self.environment.pop(name, None)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode('utf-8'))
+        return str(path)
+
+    def run_script(self, *arguments):
+        return subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder,
+                              env=self.environment, capture_output=True, text=True, check=False,
+                              timeout=60)
+
+    def prepare(self, *arguments, tokenizer='bytes'):
+        result = self.run_script('--tokenizer', tokenizer, '--out', 'out', '--json', *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def refusal(self, *arguments, tokenizer='bytes'):
+        result = self.run_script('--tokenizer', tokenizer, '--out', 'out', *arguments)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertNotIn('Traceback', result.stderr)
+        self.assertEqual(list((self.folder / 'out').glob('*')), [])
+        return result.stderr
+
+    def stand_in(self):
+        self.write('modules/tokenizers.py', STAND_IN)
+        self.write('tok/tokenizer.json', '{}')
+        self.write('tok/tokenizer_config.json', json.dumps({'eos_token': {'content': '</s>'}}))
+        self.environment['STAGECOACH_PREPARE_PYTHON'] = sys.executable
+
+    def test_records_become_documents_with_their_targets(self):
+        self.write('p.jsonl', '{"prompt": "ab", "completion": "c"}\n\n'
+                              '{"prompt": "d", "completion": "ef", "id": 7}\n')
+        answer = self.prepare('p.jsonl')
+        self.assertEqual(answer['files'], [{'input': 'p.jsonl', 'output': 'out/p.bin', 'tokens': 8,
+                                            'targets': 5, 'documents': 2, 'bits': 16}])
+        file = TokenFile(self.folder / 'out/p.bin')
+        self.assertEqual(file.shown(), 'ab[c|]/d[ef|]')
+        self.assertEqual((file.vocabulary, file.tokenizer), (257, bytes(32)))
+
+    def test_chats_become_what_the_command_makes_of_them(self):
+        self.write('c.jsonl', '{"messages": [{"role": "user", "content": "hi"}, '
+                              '{"role": "assistant", "content": "yo"}]}\n')
+        self.prepare('c.jsonl')
+        self.assertEqual(TokenFile(self.folder / 'out/c.bin').shown(),
+                         '<|user|>\nhi\n<|assistant|>\n[yo|]'.replace('<|', '\0').replace(
+                             '\0', '<|'))
+
+    def test_what_editors_add_changes_nothing(self):
+        self.write('a.txt', 'one\ntwo\n')
+        self.write('b.txt', b'\xef\xbb\xbfone\r\ntwo\r\n')
+        self.prepare('a.txt', 'b.txt')
+        one, two = (TokenFile(self.folder / f'out/{name}.bin') for name in 'ab')
+        self.assertEqual(one.ids, list(b'one\ntwo\n'))
+        self.assertEqual(two.ids, one.ids)
+        self.assertEqual(one.documents, [])
+
+    def test_pieces_of_large_files_fit_together(self):
+        line = 'é\r\n' * 3
+        self.write('big.txt', line * 400_000)
+        self.prepare('big.txt')
+        self.assertEqual(TokenFile(self.folder / 'out/big.bin').ids,
+                         list('é\n'.encode()) * 3 * 400_000)
+
+    def test_training_is_the_same_on_prepared_files(self):
+        records = ''.join(f'{{"prompt": "{i} and ", "completion": "{i * i}"}}\n' for i in range(9))
+        self.write('r.jsonl', records)
+        self.write('model.json', json.dumps(MODEL))
+        self.prepare('r.jsonl')
+        sums = []
+        for number, data in enumerate(('r.jsonl', 'out/r.bin')):
+            run = subprocess.run(
+                [COMMAND, 'train', '--model', 'model.json', '--data', data, '--devices', 'cpu:1',
+                 '--set', 'model.init=random', 'data.sequence=16', 'train.iterations=3',
+                 f'output.dir=run{number}'], cwd=self.folder, capture_output=True, text=True,
+                check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            summary = json.loads((self.folder / f'run{number}/summary.json').read_text())
+            sums.append((summary['weights_sha256'], summary['tokens']))
+        self.assertEqual(sums[0], sums[1])
+
+    def test_refusals_name_file_line_and_remedy(self):
+        cases = {
+            '{"text": "a"}\n{"txt": "b"}\n': ['line 2', '"txt"', 'expected one of'],
+            '{"text": "a"}\n{"text": 7}\n': ['line 2', 'int', 'expected text'],
+            '{"text": "a"\n': ['line 1', 'not JSON'],
+            '[1]\n': ['line 1', 'list', 'expected an object'],
+            '{"text": "a", "text": "b"}\n': ['line 1', 'twice'],
+            '{"text": NaN}\n': ['line 1', 'NaN'],
+            '{"text": "\\ud800"}\n': ['line 1', 'surrogate'],
+            '{"prompt": "a"}\n': ['line 1', '"completion"'],
+            '{"text": "a"}\n{"prompt": "a", "completion": "b"}\n': ['line 2', 'split'],
+            '{"messages": [{"role": "bot", "content": "x"}]}\n': ['message 1', '"bot"'],
+            '[' * 200_000: ['line 1', 'not JSON'],
+            ' \n\n': ['no tokens'],
+        }
+        for content, wanted in cases.items():
+            self.write('x.jsonl', content)
+            message = self.refusal('x.jsonl')
+            for part in ["'x.jsonl'", *wanted]:
+                self.assertIn(part, message)
+        self.write('x.jsonl', b'{"text": "a"}\n{"text": "\xe6"}\n')
+        self.assertIn('line 2 is not UTF-8 at its byte 11', self.refusal('x.jsonl'))
+        self.write('x.txt', b'ab\ncd\xe6\xff')
+        self.assertIn('line 2 is not UTF-8 at byte 5 of the file (0xe6)', self.refusal('x.txt'))
+        self.write('x.txt', 'text'.encode('utf-16'))
+        self.assertIn('UTF-16', self.refusal('x.txt'))
+        self.write('x.txt', b'\xef\xbb\xbf')
+        self.assertIn('is empty', self.refusal('x.txt'))
+        self.assertIn('name files that exist', self.refusal('absent.txt'))
+        self.write('x.parquet', 'x')
+        self.assertIn('allowed: text', self.refusal('x.parquet'))
+        self.write('y/x.txt', 'text')
+        self.write('x.txt', 'text')
+        self.assertIn('would both become', self.refusal('x.txt', 'y/x.txt'))
+        self.assertEqual(self.run_script('--tokenizer', 'bytes', 'x.txt').returncode, 1)
+
+    def test_a_file_in_the_way_is_not_replaced_unless_it_is_a_token_file(self):
+        self.write('a.txt', 'text')
+        self.write('out/a.bin', 'mine')
+        result = self.run_script('--tokenizer', 'bytes', '--out', 'out', 'a.txt')
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('in the way', result.stderr)
+        self.assertEqual((self.folder / 'out/a.bin').read_text(), 'mine')
+        (self.folder / 'out/a.bin').unlink()
+        self.prepare('a.txt')
+        self.write('a.txt', 'other text')
+        self.prepare('a.txt')
+        self.assertEqual(TokenFile(self.folder / 'out/a.bin').ids, list(b'other text'))
+
+    def test_a_killed_run_leaves_the_old_file(self):
+        self.write('a.jsonl', '{"text": "old"}\n')
+        self.prepare('a.jsonl')
+        self.write('a.jsonl', '{"prompt": "a", "completion": "new"}\n' * 300_000)
+        with subprocess.Popen([sys.executable, SCRIPT, '--tokenizer', 'bytes', '--out', 'out',
+                               'a.jsonl'], cwd=self.folder, env=self.environment) as running:
+            deadline = time.monotonic() + 30
+            while not list((self.folder / 'out').glob('*.tmp')) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            running.send_signal(signal.SIGKILL)
+        self.assertEqual(running.returncode, -signal.SIGKILL)
+        self.assertEqual(TokenFile(self.folder / 'out/a.bin').shown(), '[old|]')
+
+    def test_an_interrupt_leaves_nothing(self):
+        self.write('a.jsonl', '{"prompt": "a", "completion": "new"}\n' * 300_000)
+        with subprocess.Popen([sys.executable, SCRIPT, '--tokenizer', 'bytes', '--out', 'out',
+                               'a.jsonl'], cwd=self.folder, env=self.environment) as running:
+            deadline = time.monotonic() + 30
+            while not list((self.folder / 'out').glob('*.tmp')) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            running.send_signal(signal.SIGINT)
+        self.assertEqual(running.returncode, 130)
+        self.assertEqual(list((self.folder / 'out').glob('*')), [])
+
+    # Field report 78: one start token, from whoever owns it.
+    def test_tokenizer_folders_add_their_own_tokens_once(self):
+        self.stand_in()
+        self.write('t.jsonl', '{"text": "ab"}\n{"text": "c"}\n')
+        self.write('p.jsonl', '{"prompt": "ab", "completion": "c"}\n')
+        self.write('t.txt', 'ab\ncd')
+        self.prepare('t.jsonl', tokenizer='tok')
+        self.assertEqual(TokenFile(self.folder / 'out/t.bin').shown(), '[<ab>]/[<c>]')
+        answer = self.prepare('p.jsonl', 't.txt', tokenizer='tok')
+        self.assertEqual(TokenFile(self.folder / 'out/p.bin').shown(), '<ab[c>]')
+        text = TokenFile(self.folder / 'out/t.bin')
+        self.assertEqual(text.shown(), '[<ab\ncd>]')
+        # More than 16 bits hold, and the digest of tokenizer.json.
+        self.assertEqual((text.bits, text.vocabulary), (32, 70000))
+        self.assertEqual(text.tokenizer.hex(), answer['tokenizer_sha256'])
+        self.assertNotEqual(text.tokenizer, bytes(32))
+
+    def test_tokenizer_folders_that_cannot_be_used_are_refused(self):
+        self.stand_in()
+        self.write('c.jsonl', '{"messages": [{"role": "user", "content": "x"}]}\n')
+        self.assertIn('has no chat template', self.refusal('c.jsonl', tokenizer='tok'))
+        self.write('a.txt', 'text')
+        self.assertIn('holds no tokenizer.json', self.refusal('a.txt', tokenizer='absent'))
+        self.write('tok/tokenizer_config.json', '{"eos_token": "<none>"}')
+        self.assertIn("'<none>'", self.refusal('a.txt', tokenizer='tok'))
+        self.write('tok/tokenizer.json', 'broken')
+        self.assertIn('broken on purpose', self.refusal('a.txt', tokenizer='tok'))
+        self.environment['STAGECOACH_PREPARE_PYTHON'] = '/nowhere/python'
+        self.assertIn('cannot be run', self.refusal('a.txt', tokenizer='tok'))
+
+    def test_without_packages_and_network_it_says_what_to_do(self):
+        self.write('tok/tokenizer.json', '{}')
+        self.write('a.txt', 'text')
+        self.environment.update(PIP_NO_INDEX='1', PIP_CONFIG_FILE=os.devnull)
+        message = self.refusal('a.txt', tokenizer='tok')
+        self.assertRegex(message, 'STAGECOACH_PREPARE_PYTHON|python3-venv')
+
+    def test_answers_are_found_in_what_a_template_renders(self):
+        loader = importlib.machinery.SourceFileLoader('prepare', str(SCRIPT))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader('prepare', loader))
+        loader.exec_module(module)
+        # Plain: what is rendered up to the answer begins the whole.
+        self.assertEqual(module.answer_end('u:a s:b. u:c', 'u:a s:', 'u:a s:b.', 'b'), 8)
+        # Thoughts that the template leaves out of answers before the last.
+        self.assertEqual(module.answer_end('u:a s:b. u:c', 'u:a s:', 'u:a s:(thinks)b.', ' b '), 8)
+        # A template that renders the past in another way.
+        self.assertIsNone(module.answer_end('U:a s:b. u:c', 'u:a s:', 'u:a s:b.', 'b'))
+        self.assertIsNone(module.answer_end('u:a s:x. u:c', 'u:a s:', 'u:a s:b.', 'b'))
+
+
+if __name__ == '__main__':
+    sys.dont_write_bytecode = True
+    unittest.main(argv=sys.argv[:1])

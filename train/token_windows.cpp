@@ -1,0 +1,112 @@
+#include "train/token_windows.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "train/interrupt.h"
+#include "train/labels.h"
+
+namespace stagecoach {
+
+Result<TokenWindows> TokenWindows::create(const TokenData& data, int64_t sequence, bool keep_tail) {
+  STAGECOACH_CHECK(sequence > 0);
+  TokenWindows windows(data, sequence);
+  STAGECOACH_RETURN_IF_ERROR(data.packing == Packing::kPad ? windows.add_documents()
+                                                           : windows.add_stream(keep_tail));
+  STAGECOACH_RETURN_IF_ERROR(windows.check());
+  return windows;
+}
+
+Status TokenWindows::add_stream(bool keep_tail) {
+  int64_t targets = data_->count - 1;
+  count_ = keep_tail ? (targets + sequence_ - 1) / sequence_ : targets / sequence_;
+  if (!data_->has_boundaries()) return Status::ok();
+  std::vector<int32_t> scratch;
+  int64_t strides = count_;
+  count_ = 0;
+  for (int64_t i = 0; i < strides; ++i) {
+    int64_t first = i * sequence_;
+    STAGECOACH_RETURN_IF_ERROR(add({first, std::min(sequence_, targets - first)}, scratch));
+  }
+  return Status::ok();
+}
+
+Status TokenWindows::add_documents() {
+  std::vector<int32_t> scratch;
+  for (size_t s = 0; s < data_->sources.size(); ++s) {
+    const TokenSource& source = data_->sources[s];
+    for (size_t d = 0; d < source.documents.size(); ++d) {
+      int64_t first = source.documents[d];
+      int64_t end = d + 1 < source.documents.size() ? source.documents[d + 1] : source.count;
+      if (first + 1 == end) {  // nothing follows its only token
+        STAGECOACH_RETURN_IF_ERROR(add({data_->starts[s] + first, 0}, scratch));
+      }
+      for (; first + 1 < end; first += sequence_) {
+        int64_t length = std::min(sequence_, end - first - 1);
+        STAGECOACH_RETURN_IF_ERROR(add({data_->starts[s] + first, length}, scratch));
+      }
+    }
+  }
+  return Status::ok();
+}
+
+/// Adds a sequence, or counts it where it has no target.
+Status TokenWindows::add(TokenWindow window, std::vector<int32_t>& scratch) {
+  if (InterruptGuard::is_interrupted()) return cancelled("reading data was interrupted");
+  size_t index = data_->source_of(window.first);
+  const TokenSource& source = data_->sources[index];
+  bool has_target = window.length > 0;
+  // In a document of its own and without a mask, every label is a target.
+  if (has_target && (data_->packing == Packing::kStream || source.mask != nullptr)) {
+    scratch.resize(static_cast<size_t>(2 * window.length));
+    int32_t* labels = scratch.data() + window.length;
+    STAGECOACH_RETURN_IF_ERROR(data_->read(window.first, window.length, scratch.data(), labels));
+    has_target = std::any_of(labels, labels + window.length,
+                             [](int32_t label) { return label != kIgnoredLabel; });
+  }
+  if (has_target) {
+    table_.push_back(window);
+    ++count_;
+    return Status::ok();
+  }
+  if (left_out_++ > 0) return Status::ok();
+  const std::vector<int64_t>& documents = source.documents;
+  auto document = std::upper_bound(documents.begin(), documents.end(),
+                                   window.first - data_->starts[index]);
+  first_left_out_ =
+      fmt::format("'{}' document {}", source.name(), document - documents.begin());
+  return Status::ok();
+}
+
+Status TokenWindows::check() const {
+  if (count_ > 0) return Status::ok();
+  const std::string& name = data_->sources.front().name();
+  const char* more = data_->sources.size() > 1 ? " and the files after it" : "";
+  if (left_out_ > 0) {
+    return invalid_argument(fmt::format(
+        "'{}'{}: none of {} sequences holds anything to be predicted: every label is masked or "
+        "there is nothing before it; give records with a completion, or with more text",
+        name, more, left_out_));
+  }
+  return invalid_argument(fmt::format(
+      "'{}'{} holds {} tokens; one sequence of {} and its next token need {}: give more text or "
+      "lower data.sequence to {} or less",
+      name, more, data_->count, sequence_, sequence_ + 1, std::max<int64_t>(data_->count - 1, 1)));
+}
+
+TokenWindow TokenWindows::at(int64_t index) const {
+  STAGECOACH_CHECK(index >= 0 && index < count_);
+  if (!table_.empty()) return table_[static_cast<size_t>(index)];
+  int64_t first = index * sequence_;
+  return {first, std::min(sequence_, data_->count - 1 - first)};
+}
+
+Status TokenWindows::read(int64_t index, int32_t* inputs, int32_t* labels) const {
+  TokenWindow window = at(index);
+  STAGECOACH_RETURN_IF_ERROR(data_->read(window.first, window.length, inputs, labels));
+  std::fill(inputs + window.length, inputs + sequence_, 0);
+  std::fill(labels + window.length, labels + sequence_, kIgnoredLabel);
+  return Status::ok();
+}
+
+}  // namespace stagecoach
