@@ -11,7 +11,6 @@
 #include "core/file.h"
 #include "core/float_pieces.h"
 #include "core/json.h"
-#include "model/gpt2.h"
 #include "model/model_source.h"
 #include "model/weight_match.h"
 #include "model/weight_transfer.h"
@@ -155,7 +154,7 @@ Status check_not_interrupted() {
 Status check_digest(const FoundCheckpoint& checkpoint, const WeightFolder& weights) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(checkpoint.path));
   STAGECOACH_ASSIGN_OR_RETURN(Network network,
-                              make_gpt2(source.config, Gpt2Head::kLoss, DType::kF32));
+                              make_network(source.model, NetworkHead::kLoss, DType::kF32, 1));
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts, match_weights(weights, network));
   Sha256 digest;
   for (const WeightPart& part : parts) {
