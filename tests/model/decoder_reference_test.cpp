@@ -65,12 +65,9 @@ class ReferenceModel {
     };
     Result<LoadedWeights> loaded = load_weights(folder_, network, take);
     EXPECT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-    if (is_gpt2()) return blocks;
-    std::string path = folder_ + "/config.json";
-    DecoderConfig config = must(parse_decoder_config(must(read_file(path)), path)).config;
-    for (ConstantBlock& constant : decoder_constants(config, network.dtype, batch_.sequence)) {
-      EXPECT_EQ(constant.values.size(), blocks[static_cast<size_t>(constant.block)].size());
-      blocks[static_cast<size_t>(constant.block)] = std::move(constant.values);
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      if (network.blocks[block].constant) blocks[block] = network.blocks[block].constant();
+      EXPECT_EQ(static_cast<int64_t>(blocks[block].size()), network.blocks[block].element_count);
     }
     return blocks;
   }
