@@ -44,8 +44,8 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   Progress progress;
   progress.phase("reading data");
   STAGECOACH_ASSIGN_OR_RETURN(
-      TokenData data, read_token_data({options.data, source.config.vocab_size, kBytesTokenizer,
-                                       Packing::kAuto}));
+      TokenData data,
+      read_token_data({options.data, source.config.vocab_size, kBytesTokenizer, Packing::kAuto}));
   if (data.tokenizer == kBytesTokenizer) {
     STAGECOACH_RETURN_IF_ERROR(check_byte_model(
         options.model, fmt::format("'{}'", options.data.front()),

@@ -51,14 +51,16 @@ Status prepare_files(const PreparedRun& run, const char* key, const std::vector<
   for (const std::string& note : data.notes) progress.line(fmt::format("{}: {}", key, note));
   if (data.packing == Packing::kPad) {
     progress.line(fmt::format(
-        "{}: {} tokens in {} sequences of one document each (data.packing = \"pad\")", key,
-        data.count, windows->count()));
+        "{}: {} tokens in {} sequences of one document each (data.packing = \"pad\"); {} documents "
+        "longer than data.sequence = {} are cut",
+        key, data.count, windows->count(), windows->cut_documents(), config.sequence));
   }
   if (windows->left_out() > 0) {
-    log_warning(fmt::format("{}: {} of {} sequences have nothing to be predicted and are left out, "
-                            "the first of them {}",
-                            key, windows->left_out(), windows->left_out() + windows->count(),
-                            windows->first_left_out()));
+    log_warning(
+        fmt::format("{}: {} of {} sequences have nothing to be predicted and are left out, "
+                    "the first of them {}",
+                    key, windows->left_out(), windows->left_out() + windows->count(),
+                    windows->first_left_out()));
   }
   return Status::ok();
 }
@@ -89,14 +91,15 @@ Status prepare_data(PreparedRun& run, Progress& progress) {
                                              progress, run.validation_data,
                                              run.validation_windows));
     if (run.validation_data.tokenizer != run.train_data.tokenizer) {
-      return invalid_argument(fmt::format(
-          "data.validation: '{}' was made with another tokenizer than '{}' of data.train; make both "
-          "with one",
-          data.validation.front(), data.train.front()));
+      return invalid_argument(
+          fmt::format("data.validation: '{}' was made with another tokenizer than '{}' of "
+                      "data.train; make both "
+                      "with one",
+                      data.validation.front(), data.train.front()));
     }
   }
-  run.sampler = std::make_unique<BatchSampler>(*run.train_windows, run.config.train.batch,
-                                               data.seed);
+  run.sampler =
+      std::make_unique<BatchSampler>(*run.train_windows, run.config.train.batch, data.seed);
   int64_t epochs = run.config.train.epochs;
   run.iterations = epochs > 0 ? run.sampler->iterations_of(epochs) : run.config.train.iterations;
   if (run.iterations <= kMaxIterations) return Status::ok();

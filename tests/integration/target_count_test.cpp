@@ -61,9 +61,8 @@ Training begin(const TinyRun& run) {
   training.devices = built_in_backends().open_devices(run.devices).value();
   std::vector<Device*> pointers;
   for (const auto& device : training.devices) pointers.push_back(device.get());
-  Result<std::unique_ptr<Trainer>> trainer =
-      Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(), pointers,
-                      run.options);
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(
+      make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(), pointers, run.options);
   EXPECT_TRUE(trainer.is_ok()) << trainer.status().to_string();
   training.trainer = std::move(trainer).value();
   training.trainer->initialize_parameters();
@@ -162,15 +161,16 @@ TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothing) {
     for (int64_t rounds : {1, 2}) {
       if (micro_batches % rounds != 0) continue;
       for (const char* devices : {"cpu:1", "cpu:2", "cpu:3"}) {
-        expect_close(one, train(run_of(micro_batches, rounds, devices)),
-                     fmt::format("{} micro-batches, {} rounds, {}", micro_batches, rounds, devices));
+        expect_close(
+            one, train(run_of(micro_batches, rounds, devices)),
+            fmt::format("{} micro-batches, {} rounds, {}", micro_batches, rounds, devices));
       }
     }
   }
 }
 
-// At the default learning rate. Biases of keys have no gradient but rounding, which AdamW makes whole
-// steps of: they are left out.
+// At the default learning rate. Biases of keys have no gradient but rounding, which AdamW makes
+// whole steps of: they are left out.
 TEST(TargetCount, MicroBatchesAndDevicesChangeNothingWithAdamW) {
   auto trained = [](int micro_batches, int64_t rounds, const std::string& devices) {
     TinyRun run = run_of(micro_batches, rounds, devices);
