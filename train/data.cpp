@@ -78,11 +78,11 @@ Result<TokenSource> read_source(const DataRequest& request, const std::string& f
 Status check_tokenizers(const DataRequest& request, const TokenData& data) {
   for (const TokenSource& source : data.sources) {
     if (source.tokenizer == data.tokenizer) continue;
-    return invalid_argument(fmt::format(
-        "'{}' has {} and '{}' {}; all files must have one: make them again with one "
-        "stagecoach-prepare",
-        data.sources.front().name(), describe_tokenizer(data.tokenizer), source.name(),
-        describe_tokenizer(source.tokenizer)));
+    return invalid_argument(
+        fmt::format("'{}' has {} and '{}' {}; all files must have one: make them again with one "
+                    "stagecoach-prepare",
+                    data.sources.front().name(), describe_tokenizer(data.tokenizer), source.name(),
+                    describe_tokenizer(source.tokenizer)));
   }
   if (is_bytes(request.tokenizer) || data.tokenizer.empty()) return Status::ok();
   std::string file = request.tokenizer + "/tokenizer.json";
@@ -104,9 +104,11 @@ Status check_tokenizers(const DataRequest& request, const TokenData& data) {
 }  // namespace
 
 bool TokenData::has_boundaries() const {
-  return std::any_of(sources.begin(), sources.end(), [](const TokenSource& source) {
-    return source.mask != nullptr || source.documents.size() > 1;
-  }) || sources.size() > 1;
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const TokenSource& source) {
+                       return source.mask != nullptr || source.documents.size() > 1;
+                     }) ||
+         sources.size() > 1;
 }
 
 size_t TokenData::source_of(int64_t position) const {
@@ -150,10 +152,10 @@ Result<TokenData> read_token_data(const DataRequest& request, const ScanWatch& w
     STAGECOACH_ASSIGN_OR_RETURN(TokenSource source, read_source(request, file, is_last));
     if (request.packing == Packing::kAuto && source.has_documents) data.packing = Packing::kPad;
     if (source.tokenizer.empty()) {
-      data.notes.push_back(
-          fmt::format("'{}' has no header: read as {} ids of 16 bits, as nanoGPT writes them; their "
-                      "tokenizer is not known",
-                      file, source.count));
+      data.notes.push_back(fmt::format(
+          "'{}' has no header: read as {} ids of 16 bits, as nanoGPT writes them; their "
+          "tokenizer is not known",
+          file, source.count));
     }
     data.starts.push_back(data.count);
     data.count += source.count;

@@ -22,8 +22,8 @@ enum class Packing { kAuto, kStream, kPad };
 /// What to read.
 struct DataRequest {
   std::vector<std::string> files;
-  int64_t vocabulary = 0;                    ///< of the model
-  std::string tokenizer = kBytesTokenizer;   ///< data.tokenizer: "bytes" or a folder
+  int64_t vocabulary = 0;                   ///< of the model
+  std::string tokenizer = kBytesTokenizer;  ///< data.tokenizer: "bytes" or a folder
   Packing packing = Packing::kAuto;
 };
 
@@ -34,8 +34,8 @@ struct TokenData {
   int64_t count = 0;                   ///< tokens
   Packing packing = Packing::kStream;  ///< never kAuto
   int64_t vocabulary = 0;
-  std::string tokenizer;  ///< as TokenSource has it; the same for all
-  std::string digest;     ///< for resume checks: see scan_tokens
+  std::string tokenizer;           ///< as TokenSource has it; the same for all
+  std::string digest;              ///< for resume checks: see scan_tokens
   std::vector<std::string> notes;  ///< what a person should know: files without headers
 
   bool is_empty() const { return count == 0; }
@@ -44,8 +44,8 @@ struct TokenData {
   /// Number of the source that holds token `position`.
   size_t source_of(int64_t position) const;
   /// Inputs `first` to `first` + `length` - 1 and what follows each as its label, kIgnoredLabel
-  /// where it does not count. Errors: those of the files, and invalid argument for an id that is not
-  /// below the vocabulary any more.
+  /// where it does not count. Errors: those of the files, and invalid argument for an id that is
+  /// not below the vocabulary any more.
   Status read(int64_t first, int64_t length, int32_t* inputs, int32_t* labels) const;
 };
 

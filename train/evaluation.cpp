@@ -61,8 +61,7 @@ Result<double> bigram_entropy_of(const TokenWindows& windows, int64_t target_lim
   std::vector<int32_t> inputs(static_cast<size_t>(windows.sequence())), labels(inputs.size());
   std::vector<TokenPair> pairs;
   for (int64_t index = 0; index < windows.count() && left > 0; ++index) {
-    STAGECOACH_RETURN_IF_ERROR(
-        read_limited(windows, index, left, inputs.data(), labels.data()));
+    STAGECOACH_RETURN_IF_ERROR(read_limited(windows, index, left, inputs.data(), labels.data()));
     for (size_t i = 0; i < labels.size(); ++i) {
       if (labels[i] != kIgnoredLabel) pairs.emplace_back(inputs[i], labels[i]);
     }

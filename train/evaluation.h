@@ -16,13 +16,13 @@ struct Evaluation {
 
 /// Loss of the trainer's model on `windows`, front to back, at most `target_limit` targets: every
 /// token that may be predicted is once, from what its sequence shows before it. `batch` and the
-/// windows' sequence are those of the trainer's options. Errors: cancelled when an interrupt arrives
-/// (see InterruptGuard), those of `Trainer::evaluate` and of the data files.
+/// windows' sequence are those of the trainer's options. Errors: cancelled when an interrupt
+/// arrives (see InterruptGuard), those of `Trainer::evaluate` and of the data files.
 Result<Evaluation> evaluate_windows(Trainer& trainer, const TokenWindows& windows, int64_t batch,
                                     int64_t target_limit);
 
-/// Bigram entropy (see bigram_entropy) of the same targets and the tokens before them: the loss that
-/// a model which sees one token back can reach on them.
+/// Bigram entropy (see bigram_entropy) of the same targets and the tokens before them: the loss
+/// that a model which sees one token back can reach on them.
 Result<double> bigram_entropy_of(const TokenWindows& windows, int64_t target_limit);
 
 }  // namespace stagecoach

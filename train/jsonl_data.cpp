@@ -45,7 +45,8 @@ Result<std::string_view> text_at(const Json& object, std::string_view key) {
         fmt::format("has no \"{}\"; its keys are {}; add it", key, keys_of(object)));
   }
   if (!value->is_string()) {
-    return invalid_argument(fmt::format("has {} as \"{}\"; expected text", value->type_name(), key));
+    return invalid_argument(
+        fmt::format("has {} as \"{}\"; expected text", value->type_name(), key));
   }
   return std::string_view(value->as_string());
 }

@@ -29,10 +29,10 @@ class LineReader {
   Status fill();
 
   const ByteSource& text_;
-  ByteCount offset_ = 0;     ///< of what has not been read into the buffer
-  std::string buffer_;       ///< what has been read and not given out begins at `begin_`
+  ByteCount offset_ = 0;  ///< of what has not been read into the buffer
+  std::string buffer_;    ///< what has been read and not given out begins at `begin_`
   size_t begin_ = 0;
-  size_t searched_ = 0;      ///< bytes of the buffer in which no line ends
+  size_t searched_ = 0;  ///< bytes of the buffer in which no line ends
   std::string_view line_;
   int64_t number_ = 0;
 };

@@ -11,12 +11,12 @@ namespace stagecoach {
 inline constexpr const char* kUnknownTokenizer = "unknown";
 
 /// The tokenizer that the model in `folder` belongs to, by what a checkpoint says of its run, else
-/// by the folder's tokenizer.json: "bytes", the sha256 of a tokenizer.json, or "unknown". Empty where
-/// nothing says it. Errors: files that are there and cannot be read.
+/// by the folder's tokenizer.json: "bytes", the sha256 of a tokenizer.json, or "unknown". Empty
+/// where nothing says it. Errors: files that are there and cannot be read.
 Result<std::string> model_tokenizer(const std::string& folder);
 
-/// Ok when `model`, a folder, takes byte-level tokens or does not say; else an invalid argument that
-/// says what it takes, that `what` would be read as bytes, and `advice`.
+/// Ok when `model`, a folder, takes byte-level tokens or does not say; else an invalid argument
+/// that says what it takes, that `what` would be read as bytes, and `advice`.
 Status check_byte_model(const std::string& model, const std::string& what,
                         const std::string& advice);
 

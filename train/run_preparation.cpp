@@ -50,9 +50,10 @@ Status prepare_files(const PreparedRun& run, const char* key, const std::vector<
   windows = std::move(made).value();
   for (const std::string& note : data.notes) progress.line(fmt::format("{}: {}", key, note));
   if (data.packing == Packing::kPad) {
-    progress.line(
-        fmt::format("{}: {} tokens in {} sequences of one document each (data.packing = \"pad\")",
-                    key, data.count, windows->count()));
+    progress.line(fmt::format(
+        "{}: {} tokens in {} sequences of one document each (data.packing = \"pad\"); {} documents "
+        "longer than data.sequence = {} are cut",
+        key, data.count, windows->count(), windows->cut_documents(), config.sequence));
   }
   if (windows->left_out() > 0) {
     log_warning(

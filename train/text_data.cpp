@@ -32,6 +32,7 @@ void append_lines(std::string_view piece, bool& held_cr, TokenBuilder& builder) 
 
 Result<TokenSource> read_text_tokens(const ByteSource& text, bool separate) {
   TokenBuilder builder;
+  builder.reserve(text.size() + 1);
   builder.start_document();
   std::string piece;
   bool held_cr = false;

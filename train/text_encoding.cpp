@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::string_view kUtf16LittleMark = "\xff\xfe";
 constexpr std::string_view kUtf16BigMark = "\xfe\xff";
-/// Least bytes that tell, and share of zeros on even or odd places, that make UTF-16 without a mark.
+/// Least bytes that tell, and share of zeros on even or odd places, that make UTF-16 without a
+/// mark.
 constexpr size_t kLeastProbeBytes = 8;
 constexpr double kUtf16ZeroShare = 0.4;
 

@@ -16,6 +16,11 @@ std::shared_ptr<const ByteSource> bytes_of(const std::string& name, std::vector<
 
 }  // namespace
 
+void TokenBuilder::reserve(int64_t count) {
+  ids_.reserve(static_cast<size_t>(count));
+  mask_.reserve(static_cast<size_t>(count) / 8 + 1);
+}
+
 void TokenBuilder::start_document() {
   if (documents_.empty() || documents_.back() < count()) documents_.push_back(count());
 }

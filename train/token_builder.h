@@ -18,13 +18,16 @@ inline constexpr int64_t kByteVocabulary = 256;
 /// Gathers byte-level tokens in memory. Thread rule: one thread at a time.
 class TokenBuilder {
  public:
+  /// Makes room for `count` tokens.
+  void reserve(int64_t count);
   /// What is appended next begins a document. One without tokens leaves nothing.
   void start_document();
   /// Appends bytes as ids; `is_target`: they may be predicted.
   void append(std::string_view bytes, bool is_target);
   void append_separator(bool is_target) { append_id(kByteSeparator, is_target); }
   int64_t count() const { return static_cast<int64_t>(ids_.size()); }
-  /// Everything so far, called `name`. `has_documents` as in TokenSource. The builder is empty then.
+  /// Everything so far, called `name`. `has_documents` as in TokenSource. The builder is empty
+  /// then.
   TokenSource finish(std::string name, bool has_documents);
 
  private:

@@ -54,8 +54,8 @@ Status check_version(const ByteSource& file, uint32_t version) {
   if (version == kSwappedVersion) {
     return refuse(file, "is big endian, by its version; expected little endian");
   }
-  return refuse(file, fmt::format("has version {}; this program reads version {}", version,
-                                  kVersion));
+  return refuse(file,
+                fmt::format("has version {}; this program reads version {}", version, kVersion));
 }
 
 /// Fields by themselves and with each other.
@@ -69,8 +69,8 @@ Status check_fields(const ByteSource& file, const HeaderBytes& bytes) {
     return refuse(file, fmt::format("has ids of {} bits; expected 16 or 32", bits));
   }
   if (vocabulary < 1 || vocabulary > static_cast<uint64_t>(kMaxVocabulary)) {
-    return refuse(file, fmt::format("has a vocabulary of {}; expected 1 to {}", vocabulary,
-                                    kMaxVocabulary));
+    return refuse(
+        file, fmt::format("has a vocabulary of {}; expected 1 to {}", vocabulary, kMaxVocabulary));
   }
   if (bits == 16 && vocabulary > static_cast<uint64_t>(kBareVocabulary)) {
     return refuse(file, fmt::format("has ids of 16 bits and a vocabulary of {}, of which they hold "
@@ -78,8 +78,8 @@ Status check_fields(const ByteSource& file, const HeaderBytes& bytes) {
                                     vocabulary, kBareVocabulary));
   }
   if (tokens == 0) {
-    return invalid_argument(fmt::format("'{}' is empty: it holds no tokens; leave it out",
-                                        file.name()));
+    return invalid_argument(
+        fmt::format("'{}' is empty: it holds no tokens; leave it out", file.name()));
   }
   if (tokens > kMaxTokens) return refuse(file, fmt::format("claims {} tokens", tokens));
   if (documents > tokens) {
@@ -109,11 +109,11 @@ Result<TokenFileHeader> read_header(const ByteSource& file) {
   header.has_mask = (number_at<uint32_t>(bytes, 40) & kMaskFlag) != 0;
   header.tokenizer = tokenizer_of(bytes);
   if (file.size() != header.file_bytes()) {
-    return refuse(file, fmt::format("has {} bytes and its header says {}: {}", file.size(),
-                                    header.file_bytes(),
-                                    file.size() < header.file_bytes()
-                                        ? "the download or copy is incomplete"
-                                        : "something was added to it"));
+    return refuse(
+        file,
+        fmt::format("has {} bytes and its header says {}: {}", file.size(), header.file_bytes(),
+                    file.size() < header.file_bytes() ? "the download or copy is incomplete"
+                                                      : "something was added to it"));
   }
   return header;
 }
@@ -126,13 +126,13 @@ Status read_documents(const ByteSource& file, const TokenFileHeader& header,
   int64_t least = 0;
   for (size_t i = 0; i < documents.size(); ++i) {
     // The first begins the file; each of the others holds a token or more.
-    bool is_right = i == 0 ? documents[0] == 0
-                           : documents[i] >= least && documents[i] < header.tokens;
+    bool is_right =
+        i == 0 ? documents[0] == 0 : documents[i] >= least && documents[i] < header.tokens;
     if (!is_right) {
-      return refuse(file, fmt::format("has document {} of {} at token {}; expected {}", i + 1,
-                                      documents.size(), documents[i],
-                                      i == 0 ? "0"
-                                             : fmt::format("{} to {}", least, header.tokens - 1)));
+      return refuse(file,
+                    fmt::format("has document {} of {} at token {}; expected {}", i + 1,
+                                documents.size(), documents[i],
+                                i == 0 ? "0" : fmt::format("{} to {}", least, header.tokens - 1)));
     }
     least = documents[i] + 1;
   }
@@ -159,8 +159,8 @@ Result<TokenSource> open_bare(std::shared_ptr<const ByteSource> file, int64_t vo
                                      format));
   }
   if (file->size() == 0) {
-    return invalid_argument(fmt::format("'{}' is empty: it holds no tokens; leave it out",
-                                        file->name()));
+    return invalid_argument(
+        fmt::format("'{}' is empty: it holds no tokens; leave it out", file->name()));
   }
   if (file->size() % 2 != 0) {
     return refuse(*file, fmt::format("has no header, so it should hold 16-bit ids, and its size of "

@@ -46,10 +46,10 @@ inline constexpr int64_t kBareVocabulary = 1 << 16;
 Result<bool> has_token_file_magic(const ByteSource& file);
 
 /// Opens a token file: with the header above, or without one as 16-bit ids. Ids are not looked at
-/// (see scan_tokens). `vocabulary` is the model's. Errors: invalid argument that names the file, the
-/// field, what was found and expected, and what to do: another version or byte order, a file that
-/// is cut or too long, fields that contradict each other, documents that do not ascend, and other
-/// formats by name; those of the file.
+/// (see scan_tokens). `vocabulary` is the model's. Errors: invalid argument that names the file,
+/// the field, what was found and expected, and what to do: another version or byte order, a file
+/// that is cut or too long, fields that contradict each other, documents that do not ascend, and
+/// other formats by name; those of the file.
 Result<TokenSource> open_token_file(std::shared_ptr<const ByteSource> file, int64_t vocabulary);
 
 }  // namespace stagecoach

@@ -23,9 +23,7 @@ struct Chunk {
   bool is_mask;
   int64_t first;  ///< token
   int64_t count;  ///< tokens
-  ByteCount bytes() const {
-    return is_mask ? (count + 7) / 8 : count * source->width_bytes;
-  }
+  ByteCount bytes() const { return is_mask ? (count + 7) / 8 : count * source->width_bytes; }
   std::string digest;
   Status status = Status::ok();
 };

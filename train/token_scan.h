@@ -22,7 +22,6 @@ Result<std::string> scan_tokens(const std::vector<TokenSource>& sources, int64_t
                                 const ScanWatch& watch = nullptr);
 
 /// What is wrong with an id of `source` at token `position` (from 0).
-Status id_out_of_range(const TokenSource& source, int64_t position, int64_t id,
-                       int64_t vocabulary);
+Status id_out_of_range(const TokenSource& source, int64_t position, int64_t id, int64_t vocabulary);
 
 }  // namespace stagecoach

@@ -19,7 +19,7 @@ struct TokenSource {
   ByteCount ids_offset = 0;
   int width_bytes = 2;  ///< 2 or 4
   int64_t count = 0;
-  int64_t vocabulary = 0;                 ///< ids are below it, the file says; 0: it does not say
+  int64_t vocabulary = 0;                  ///< ids are below it, the file says; 0: it does not say
   std::shared_ptr<const ByteSource> mask;  ///< null: every token may be predicted
   ByteCount mask_offset = 0;               ///< bit i % 8 of byte i / 8: token i may be predicted
   std::vector<int64_t> documents = {0};    ///< first tokens, ascending, the first 0

@@ -41,6 +41,7 @@ Status TokenWindows::add_documents() {
       if (first + 1 == end) {  // nothing follows its only token
         STAGECOACH_RETURN_IF_ERROR(add({data_->starts[s] + first, 0}, scratch));
       }
+      if (end - first - 1 > sequence_) ++cut_documents_;
       for (; first + 1 < end; first += sequence_) {
         int64_t length = std::min(sequence_, end - first - 1);
         STAGECOACH_RETURN_IF_ERROR(add({data_->starts[s] + first, length}, scratch));
@@ -71,10 +72,9 @@ Status TokenWindows::add(TokenWindow window, std::vector<int32_t>& scratch) {
   }
   if (left_out_++ > 0) return Status::ok();
   const std::vector<int64_t>& documents = source.documents;
-  auto document = std::upper_bound(documents.begin(), documents.end(),
-                                   window.first - data_->starts[index]);
-  first_left_out_ =
-      fmt::format("'{}' document {}", source.name(), document - documents.begin());
+  auto document =
+      std::upper_bound(documents.begin(), documents.end(), window.first - data_->starts[index]);
+  first_left_out_ = fmt::format("'{}' document {}", source.name(), document - documents.begin());
   return Status::ok();
 }
 

@@ -15,8 +15,8 @@ struct TokenWindow {
 };
 
 /// The sequences of a data set, in order, at a stride of `sequence` tokens: from the first token on
-/// (stream), or from the first token of every document (pad). Those without any target are left out.
-/// Thread rule: any thread.
+/// (stream), or from the first token of every document (pad). Those without any target are left
+/// out. Thread rule: any thread.
 class TokenWindows {
  public:
   /// `data` must outlive it. Of a stream, what is left behind the last whole sequence belongs to it
@@ -28,6 +28,8 @@ class TokenWindows {
   int64_t sequence() const { return sequence_; }
   int64_t count() const { return count_; }
   TokenWindow at(int64_t index) const;
+  /// Documents too long for one sequence, where none holds more than one: cut into several.
+  int64_t cut_documents() const { return cut_documents_; }
   /// Sequences that have no target, and what the first of them is: "'FILE' document 7".
   int64_t left_out() const { return left_out_; }
   const std::string& first_left_out() const { return first_left_out_; }
@@ -47,6 +49,7 @@ class TokenWindows {
   int64_t sequence_;
   int64_t count_ = 0;
   std::vector<TokenWindow> table_;  ///< empty: every stride is one
+  int64_t cut_documents_ = 0;
   int64_t left_out_ = 0;
   std::string first_left_out_;
 };

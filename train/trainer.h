@@ -92,12 +92,12 @@ class Trainer {
   Status set_parameter_group(const std::vector<std::string>& name_suffixes, ParameterGroup group);
 
   /// Forward and backward of one batch, split into micro-batches along the first dimension;
-  /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; labels -1 and -100
-  /// are ignored. The loss is the sum over targets divided by their number (see LossOptions); without
-  /// any, nothing is computed and both are 0. Returns
-  /// when the loss is known; unless updates are `barrier`, backward may still be running. Errors:
-  /// invalid argument for shapes; whatever a device reports, naming device, verb and label, in this
-  /// pass or in what was still running of earlier ones.
+  /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; labels -1 and
+  /// -100 are ignored. The loss is the sum over targets divided by their number (see LossOptions);
+  /// without any, nothing is computed and both are 0. Returns when the loss is known; unless
+  /// updates are `barrier`, backward may still be running. Errors: invalid argument for shapes;
+  /// whatever a device reports, naming device, verb and label, in this pass or in what was still
+  /// running of earlier ones.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients: made before this returns with `barrier`,
@@ -106,8 +106,8 @@ class Trainer {
   /// gradients that are not finite are skipped while the loss scale can become smaller: `iteration`
   /// goes on, the optimizer's own count of updates, its parameters and its moments do not. A pass
   /// computes with the scale that the step before it left, with `async` the one before that. Where
-  /// no pass had a target, the step is skipped: parameters, moments and `iteration` stay, take_notes
-  /// tells how many were, take_updates does not.
+  /// no pass had a target, the step is skipped: parameters, moments and `iteration` stay,
+  /// take_notes tells how many were, take_updates does not.
   Status step(double learning_rate);
   /// Returns when everything has ended: parameters and moments on the host are final.
   Status synchronize();

@@ -165,7 +165,7 @@ class TrainingRun {
   double loss_first_ = 0;
   double loss_last_ = 0;
   double validation_loss_ = 0;
-  double bigram_entropy_ = 0;  ///< of the validation data
+  double bigram_entropy_ = 0;         ///< of the validation data
   std::vector<double> tokens_per_s_;  ///< of this process's iterations
   std::vector<double> bubbles_;
   int64_t logged_targets_ = 0;  ///< since the last line
@@ -357,9 +357,8 @@ Status TrainingRun::evaluate() {
   STAGECOACH_RETURN_IF_ERROR(synchronize());
   progress_.phase(fmt::format("iteration {}: evaluating", iteration_));
   STAGECOACH_ASSIGN_OR_RETURN(
-      Evaluation result,
-      evaluate_windows(trainer_, *run_.validation_windows, config().train.batch,
-                       config().train.eval_tokens));
+      Evaluation result, evaluate_windows(trainer_, *run_.validation_windows, config().train.batch,
+                                          config().train.eval_tokens));
   validation_loss_ = result.loss;
   evaluated_iteration_ = iteration_;
   progress_.line(fmt::format("iteration {}: validation loss {:.4f} over {} tokens", iteration_,

@@ -162,15 +162,16 @@ TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothing) {
     for (int64_t rounds : {1, 2}) {
       if (micro_batches % rounds != 0) continue;
       for (const char* devices : {"cpu:1", "cpu:2", "cpu:3"}) {
-        expect_close(one, train(run_of(micro_batches, rounds, devices)),
-                     fmt::format("{} micro-batches, {} rounds, {}", micro_batches, rounds, devices));
+        expect_close(
+            one, train(run_of(micro_batches, rounds, devices)),
+            fmt::format("{} micro-batches, {} rounds, {}", micro_batches, rounds, devices));
       }
     }
   }
 }
 
-// At the default learning rate. Biases of keys have no gradient but rounding, which AdamW makes whole
-// steps of: they are left out.
+// At the default learning rate. Biases of keys have no gradient but rounding, which AdamW makes
+// whole steps of: they are left out.
 TEST(TargetCount, MicroBatchesAndDevicesChangeNothingWithAdamW) {
   auto trained = [](int micro_batches, int64_t rounds, const std::string& devices) {
     TinyRun run = run_of(micro_batches, rounds, devices);

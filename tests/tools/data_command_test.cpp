@@ -17,8 +17,8 @@ using testing::Not;
 std::string records() {
   std::string text;
   for (int i = 0; i < 7; ++i) {
-    text += fmt::format("{{\"prompt\": \"{} plus {}\", \"completion\": \" = {}\"}}\n", i, 2 * i,
-                        3 * i);
+    text +=
+        fmt::format("{{\"prompt\": \"{} plus {}\", \"completion\": \" = {}\"}}\n", i, 2 * i, 3 * i);
   }
   return text;
 }
@@ -77,9 +77,9 @@ TEST_F(DataCommand, RecordsTrainOnTheirCompletionsAlone) {
   EXPECT_EQ(lines[2].find("tokens")->as_integer(), 3 * targets);
   EXPECT_THAT(errors_, HasSubstr("7 sequences of one document each"));
 
-  CommandResult eval = run_command({"eval", "--model", "out/checkpoint", "--data", "sums.jsonl",
-                                    "--sequence", "32", "--json"},
-                                   folder_.path());
+  CommandResult eval = run_command(
+      {"eval", "--model", "out/checkpoint", "--data", "sums.jsonl", "--sequence", "32", "--json"},
+      folder_.path());
   ASSERT_EQ(eval.exit_code, 0) << eval.errors;
   Json json = *Json::parse(eval.output);
   EXPECT_EQ(json.find("tokens")->as_integer(), targets);
@@ -117,8 +117,7 @@ TEST_F(DataCommand, ResumedRunsDrawTheSameRecords) {
             folder_.json("straight/summary.json").find("tokens")->as_integer());
 
   folder_.write("sums.jsonl", records() + "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
-  CommandResult changed =
-      folder_.train(with({"train.iterations=30", "output.dir=parts"}));
+  CommandResult changed = folder_.train(with({"train.iterations=30", "output.dir=parts"}));
   EXPECT_EQ(changed.exit_code, 1);
   EXPECT_THAT(changed.errors, HasSubstr("sha256 of the training tokens"));
 }
@@ -137,17 +136,17 @@ TEST_F(DataCommand, RefusesBadDataBeforeTheRun) {
                  AllOf(HasSubstr("data.train"), HasSubstr("'big.bin'"), HasSubstr("id 257"),
                        HasSubstr("token 2"), HasSubstr("vocabulary is 257")));
   folder_.write("line.jsonl", "{\"text\": \"a b c d\"}\n\n{\"txt\": \"e\"}\n");
-  expect_refusal({"data.train=line.jsonl"}, AllOf(HasSubstr("'line.jsonl' line 3"),
-                                                  HasSubstr("\"txt\"")));
+  expect_refusal({"data.train=line.jsonl"},
+                 AllOf(HasSubstr("'line.jsonl' line 3"), HasSubstr("\"txt\"")));
   folder_.write("ask.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}\n");
   expect_refusal({"data.train=ask.jsonl"}, HasSubstr("holds anything to be predicted"));
   folder_.write("odd.bin", "abc");
-  expect_refusal({"data.validation=odd.bin"}, AllOf(HasSubstr("data.validation"),
-                                                    HasSubstr("odd")));
+  expect_refusal({"data.validation=odd.bin"},
+                 AllOf(HasSubstr("data.validation"), HasSubstr("odd")));
   expect_refusal({"data.train=[\"train.txt\", \"big.bin\"]"}, HasSubstr("unknown tokenizer"));
-  expect_refusal({"data.tokenizer=nowhere"},
-                 AllOf(HasSubstr("stagecoach-prepare --tokenizer \"nowhere\""),
-                       HasSubstr("train.txt")));
+  expect_refusal(
+      {"data.tokenizer=nowhere"},
+      AllOf(HasSubstr("stagecoach-prepare --tokenizer \"nowhere\""), HasSubstr("train.txt")));
   expect_refusal({"data.packing=tight"}, HasSubstr("\"auto\", \"stream\", \"pad\""));
 }
 
@@ -156,8 +155,8 @@ TEST_F(DataCommand, RecordsWithoutTargetsAreLeftOutWithAWarning) {
                 "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}\n"
                 "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": "
                 "\"assistant\", \"content\": \"hello\"}]}\n");
-  train("out", {"data.train=mixed.jsonl", "data.validation=[]", "data.sequence=32",
-                "train.iterations=2"});
+  train("out",
+        {"data.train=mixed.jsonl", "data.validation=[]", "data.sequence=32", "train.iterations=2"});
   EXPECT_THAT(errors_, AllOf(HasSubstr("1 of 2 sequences have nothing to be predicted"),
                              HasSubstr("'mixed.jsonl' document 1")));
 }

@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -305,6 +306,22 @@ TEST_F(Checkpoint, EvaluationCountsEveryTargetOnce) {
   EXPECT_EQ(first.tokens, 40);
   EXPECT_EQ(second.tokens, 60);
   EXPECT_NEAR(all.loss, (40 * first.loss + 60 * second.loss) / 100, 1e-6);
+  // Field report 79: documents of one file count as each of them alone.
+  auto padded = [&](const TokenFileImage& tokens) {
+    TokenData data = data_of({tokens}, Packing::kPad);
+    TokenWindows windows = TokenWindows::create(data, 8, true).value();
+    return evaluate_windows(*trained, windows, 4, 1000).value();
+  };
+  TokenFileImage both = image, head = image;
+  both.documents = {0, 40};
+  head.ids.resize(40);
+  Evaluation together = padded(both), one = padded(head), two = padded(rest);
+  EXPECT_EQ(together.tokens, 39 + 60);
+  EXPECT_NEAR(together.loss, (39 * one.loss + 60 * two.loss) / 99, 1e-6);
+  both.ids[5] = head.ids[5] = 77;  // what the first holds changes nothing of the second
+  Evaluation changed = padded(head);
+  EXPECT_GT(std::abs(changed.loss - one.loss), 1e-4);
+  EXPECT_NEAR(padded(both).loss, (39 * changed.loss + 60 * two.loss) / 99, 1e-6);
   // What is masked does not count, and neither does it change what does.
   image.mask.assign(image.ids.size(), true);
   std::fill(image.mask.begin() + 41, image.mask.end(), false);

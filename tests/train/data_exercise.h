@@ -71,7 +71,8 @@ inline bool exercise_token_file(std::span<const std::byte> bytes) {
 /// Reads JSONL from memory.
 inline bool exercise_jsonl(std::string_view text) {
   std::span<const char> bytes(text.data(), text.size());
-  Result<TokenSource> source = read_jsonl_tokens(*borrowed(std::as_bytes(bytes), "f.jsonl"), {true});
+  Result<TokenSource> source =
+      read_jsonl_tokens(*borrowed(std::as_bytes(bytes), "f.jsonl"), {true});
   if (source.is_ok()) {
     check_windows(std::move(source).value());
     return true;

@@ -90,9 +90,11 @@ TEST(DataMutation, TokenFiles) {
 
 TEST(DataMutation, JsonLines) {
   std::vector<std::string> texts = {
-      "{\"text\": \"one\\n\xc3\xa9\"}\n{\"text\": \"two \\ud83d\\ude00\", \"n\": [1, {\"a\": null}]}\r\n",
+      "{\"text\": \"one\\n\xc3\xa9\"}\n{\"text\": \"two \\ud83d\\ude00\", \"n\": [1, {\"a\": "
+      "null}]}\r\n",
       "{\"prompt\": \"a b\", \"completion\": \"c\"}\n\n{\"prompt\": \"\", \"completion\": \"d\"}\n",
-      "\xef\xbb\xbf{\"messages\": [{\"role\": \"system\", \"content\": \"x\"}, {\"role\": \"user\", "
+      "\xef\xbb\xbf{\"messages\": [{\"role\": \"system\", \"content\": \"x\"}, {\"role\": "
+      "\"user\", "
       "\"content\": \"y\"}, {\"role\": \"assistant\", \"content\": \"z\"}]}\n"};
   auto [good, bad] = try_all(texts, [](const std::string& text) { return exercise_jsonl(text); });
   EXPECT_GT(good, 50);

@@ -141,9 +141,8 @@ TEST_F(Data, FilesOfDifferentTokenizersAreNotMixed) {
   std::string prepared = file("p.bin", image.bytes());
   std::string bare = file("n.bin", std::string("\1\0\2\0\3\0", 6));
   std::string text = file("t.txt", "abc");
-  EXPECT_THAT(refusal({text, prepared}, 2000),
-              AllOf(HasSubstr("t.txt"), HasSubstr("p.bin"), HasSubstr("\"bytes\""),
-                    HasSubstr("1111")));
+  EXPECT_THAT(refusal({text, prepared}, 2000), AllOf(HasSubstr("t.txt"), HasSubstr("p.bin"),
+                                                     HasSubstr("\"bytes\""), HasSubstr("1111")));
   EXPECT_THAT(refusal({prepared, bare}, 2000), HasSubstr("unknown tokenizer"));
   EXPECT_EQ(refusal({bare, bare}, 2000), "accepted");
   EXPECT_EQ(read({bare}, 2000)->notes.size(), 1u);

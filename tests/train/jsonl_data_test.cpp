@@ -34,7 +34,7 @@ std::string shown(const std::string& text, bool has_separator = true) {
       out += document++ == 0 ? "" : "/";
     }
     char letter = static_cast<char>(ids[i]);
-    out += ids[i] == 256 ? (mask[i] != 0 ? '!' : '|')
+    out += ids[i] == 256  ? (mask[i] != 0 ? '!' : '|')
            : mask[i] != 0 ? static_cast<char>(toupper(letter))
                           : letter;
   }

@@ -132,9 +132,8 @@ TEST(TokenFile, RefusesOtherFormatsByName) {
 // Field report 32: on the host, with file, position, id and vocabulary.
 TEST(TokenFile, RefusesIdsBeyondTheVocabulary) {
   TokenFileImage image = small();
-  EXPECT_THAT(refusal(image.bytes(), 999),
-              AllOf(HasSubstr("t.bin"), HasSubstr("id 999 at token 9"),
-                    HasSubstr("vocabulary is 999")));
+  EXPECT_THAT(refusal(image.bytes(), 999), AllOf(HasSubstr("t.bin"), HasSubstr("id 999 at token 9"),
+                                                 HasSubstr("vocabulary is 999")));
   image.vocabulary = 999;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("its own vocabulary is 999"));
   image = small();

@@ -69,6 +69,7 @@ TEST(TokenWindows, PaddedSequencesHoldOneDocumentEach) {
   EXPECT_EQ(rows[4].inputs, (std::vector<int32_t>{100, 101, 0, 0}));
   EXPECT_EQ(rows[4].labels, (std::vector<int32_t>{101, 102, -1, -1}));
   TokenWindows windows = TokenWindows::create(data, 4, false).value();
+  EXPECT_EQ(windows.cut_documents(), 1);
   EXPECT_EQ(windows.left_out(), 1);
   EXPECT_EQ(windows.first_left_out(), "'file 0' document 2");
 }
