@@ -224,6 +224,27 @@ Status FileWriter::write(const void* data, ByteCount size) {
   return Status::ok();
 }
 
+Status FileWriter::write_at(ByteCount offset, const void* data, ByteCount size) {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    ssize_t count =
+        ::pwrite(descriptor_, next, static_cast<size_t>(std::min(size, kMaxTransferBytes)), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure("write", path_, errno);
+    next += count;
+    offset += count;
+    size -= count;
+  }
+  return Status::ok();
+}
+
+Status FileWriter::resize(ByteCount size) {
+  if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
+  if (::ftruncate(descriptor_, size) == 0) return Status::ok();
+  return system_failure("resize", path_, errno);
+}
+
 Status FileWriter::finish() {
   if (descriptor_ < 0) return failed_precondition(fmt::format("'{}' is closed", path_));
   bool synced = sync_descriptor(descriptor_);
@@ -258,6 +279,53 @@ FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
 
 FolderLock::~FolderLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<FileReader> FileReader::open(const std::string& path) {
+  // A pipe would block in open, before it can be refused.
+  FileReader reader(open_retrying(path, O_RDONLY | O_NONBLOCK), path, 0);
+  if (reader.descriptor_ < 0) return system_failure("read", path, errno);
+  struct stat info = {};
+  if (::fstat(reader.descriptor_, &info) != 0) return system_failure("read", path, errno);
+  if (!S_ISREG(info.st_mode)) return not_a_file(path, info.st_mode);
+  reader.size_ = info.st_size;
+  return reader;
+}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      size_(other.size_) {}
+
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+FileReader::~FileReader() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status FileReader::read(ByteCount offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    size_t size = std::min(out.size(), static_cast<size_t>(kMaxTransferBytes));
+    ssize_t count = ::pread(descriptor_, out.data(), size, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      return system_failure(fmt::format("read from byte {} of", offset), path_, errno);
+    }
+    if (count == 0) {
+      return io_error(
+          fmt::format("'{}' ends at byte {}, it had {} when it was opened: it was shortened while "
+                      "it was read; copy it anew",
+                      path_, offset, size_));
+    }
+    out = out.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+  return Status::ok();
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,7 +31,7 @@ Status check_folder_writable(const std::string& path);
 /// Makes a rename or creation inside folder `path` durable.
 Status sync_folder(const std::string& path);
 
-/// A file being written front to back. Every short write and every failed close is an error that
+/// A file being written, as a rule front to back. Every short write and every failed close is an error that
 /// names the file; "no space left" is resource exhausted.
 /// Thread rule: one thread at a time.
 class FileWriter {
@@ -42,6 +43,10 @@ class FileWriter {
   ~FileWriter();
 
   Status write(const void* data, ByteCount size);
+  /// The same at `offset`, whatever has been written; `write` goes on where it was.
+  Status write_at(ByteCount offset, const void* data, ByteCount size);
+  /// Makes the file `size` long; what has not been written is zero.
+  Status resize(ByteCount size);
   /// fsync and close; without it the destructor only closes.
   Status finish();
 
@@ -63,6 +68,30 @@ class FolderLock {
  private:
   explicit FolderLock(int descriptor) : descriptor_(descriptor) {}
   int descriptor_ = -1;
+};
+
+/// A file open for reading at any place. A file that is shortened while it is open is an error of
+/// the read that meets its end; with a mapping it would be a signal.
+/// Thread rule: any thread once opened.
+class FileReader {
+ public:
+  static Result<FileReader> open(const std::string& path);
+  FileReader(FileReader&& other) noexcept;
+  FileReader& operator=(FileReader&& other) noexcept;
+  ~FileReader();
+
+  const std::string& path() const { return path_; }
+  /// Bytes it had when it was opened.
+  ByteCount size() const { return size_; }
+  /// Fills `out` with the bytes from `offset` on. Errors: io, naming file and offset.
+  Status read(ByteCount offset, std::span<std::byte> out) const;
+
+ private:
+  FileReader(int descriptor, std::string path, ByteCount size)
+      : descriptor_(descriptor), path_(std::move(path)), size_(size) {}
+  int descriptor_ = -1;
+  std::string path_;
+  ByteCount size_ = 0;
 };
 
 /// A read-only mapping of a file.

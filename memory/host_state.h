@@ -94,7 +94,7 @@ struct BlockBuffers {
 ///
 /// One round: the gradient is the slot where the first site's lands. Several: it is the fp32 sum,
 /// and all slots are extra, as those of further sites always are.
-/// Thread rule: different blocks from different threads; the caller orders accesses to one block.
+/// Thread rule: different blocks, and ranges of parameters, at once; the caller orders the rest.
 class HostState {
  public:
   /// Pinned memory comes from `pinning_device`. Everything is zero. Errors: those of

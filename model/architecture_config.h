@@ -4,8 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json.h"
 #include "core/status.h"
 #include "model/architecture.h"
+#include "model/config_fields.h"
 
 namespace stagecoach {
 
@@ -22,5 +24,14 @@ struct ParsedArchitecture {
 /// missing sizes, wrong types, shapes this version does not know, and everything
 /// `check_architecture` and, for GPT-2, `parse_gpt2_config` refuse.
 Result<ParsedArchitecture> parse_architecture(std::string_view text, const std::string& source);
+
+/// The object that `text` holds; errors name `source`.
+Result<Json> parse_config_json(std::string_view text, const std::string& source);
+
+/// Which family `model_type` names; unimplemented for one this version does not know.
+Result<ModelFamily> read_model_family(ConfigFields& fields);
+
+/// The shape alone, of a family other than GPT-2; errors as `parse_architecture` has them.
+Result<Architecture> read_architecture(ConfigFields& fields, ModelFamily family);
 
 }  // namespace stagecoach

@@ -125,7 +125,12 @@ class ShapeBuilder {
     };
   }
 
-  /// Norm of each query and key head, where the family has one.
+  /// Of heads whose positions are not learned.
+  ShapeRotation rotation() const {
+    return is_gpt2() ? ShapeRotation{} : ShapeRotation{a_.heads, a_.kv_heads, a_.head_dim};
+  }
+
+  /// Norm of each query and key head, where the family has one; then they are turned.
   int add_head_norms(ShapeChain& layer, int qkv) const {
     if (!a_.norms_heads()) return qkv;
     int out = layer.activation("qk_norm.out", options_.dtype, a_.qkv_columns());
@@ -135,15 +140,20 @@ class ShapeBuilder {
     SegmentIo io;
     io.reads = {qkv};
     io.writes = {statistic, out};
+    layer.declare_rotation(rotation(), io);
     io.saved_for_input = {qkv, statistic};
     if (!is_frozen()) io.saved_for_weight = io.saved_for_input;
-    layer.segment("qk_norm", std::move(io),
-                  norm_flop(OpKind::kQkNormForward, OpKind::kQkNormBackwardInput,
-                            OpKind::kQkNormBackwardWeight, a_.qkv_columns()));
+    auto norm = norm_flop(OpKind::kQkNormForward, OpKind::kQkNormBackwardInput,
+                          OpKind::kQkNormBackwardWeight, a_.qkv_columns());
+    layer.segment("qk_norm", std::move(io), [norm, turned = rotation()](const MicroBatchShape& s) {
+      SegmentFlop flop = norm(s);
+      flop.forward += turned.flop(s.rows());
+      flop.backward_input += turned.flop(s.rows());
+      return flop;
+    });
     return out;
   }
 
-  /// Rotation in place, where positions are not learned, and attention.
   int add_attention(ShapeChain& layer, int qkv, int64_t window) const {
     int lse = layer.activation("attn.lse", DType::kF32, a_.heads);
     int out = layer.activation("attn.out", options_.dtype, a_.heads * a_.head_dim);
@@ -153,18 +163,11 @@ class ShapeBuilder {
     io.writes = {lse, out};
     io.saved_for_input = {qkv, lse, out};
     io.weightless = true;
-    auto flop = [a = a_, window, rotates = !is_gpt2()](const MicroBatchShape& shape) {
-      OpCall rotary;
-      rotary.kind = OpKind::kRotary;
-      rotary.outputs[0].shape = Shape{shape.rows(), a.qkv_columns()};
-      rotary.heads = a.heads;
-      rotary.kv_heads = a.kv_heads;
-      rotary.head_dim = a.head_dim;
-      double rotation = rotates ? op_flop(rotary) : 0;
+    auto flop = [a = a_, window](const MicroBatchShape& shape) {
       // Scores and weighted values, a multiply-add each a head dimension; as op_flop.
       double pairs = static_cast<double>(shape.sequences) * query_key_pairs(shape.sequence, window);
       double forward = 4 * pairs * static_cast<double>(a.heads * a.head_dim);
-      return SegmentFlop{forward + rotation, 2.5 * forward + rotation, 0};
+      return SegmentFlop{forward, 2.5 * forward, 0};
     };
     layer.segment("attn", std::move(io), flop);
     return out;
@@ -247,6 +250,7 @@ class ShapeBuilder {
                        a_.kv_heads * a_.head_dim};
     if (is_gpt2()) qkv.out_columns = {a_.qkv_columns()};
     qkv.has_bias = output.has_bias = a_.attention_bias;
+    if (!a_.norms_heads()) qkv.rotation = rotation();
     int heads = add_head_norms(layer, layer.linear(qkv));
     output.name = "attn.o_proj";
     output.in = add_attention(layer, heads, a_.window(index));

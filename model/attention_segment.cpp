@@ -49,10 +49,7 @@ Status AttentionSegment::forward(SegmentRun& run) const {
 
 Status AttentionSegment::backward_input(SegmentRun& run) const {
   if (!run.wants_gradient(options_.qkv)) return Status::ok();
-  if (run.gradient_accumulates(options_.qkv)) {
-    return unimplemented("attention '" + std::string(name()) +
-                         "' overwrites the gradient of qkv, which another segment reads too");
-  }
+  STAGECOACH_RETURN_IF_ERROR(check_only_reader(run, options_.qkv));
   Ops::AttentionBackward request{};
   request.qkv_grad = run.gradient(options_.qkv);
   request.out_grad = run.gradient(options_.out);

@@ -18,12 +18,25 @@ Status BasicSegment::pass_gradient(SegmentRun& run, int index, const TensorView&
   return run.ops().convert(run.stream(), {grad, out_grad, input_label_}).status();
 }
 
+Status BasicSegment::check_only_reader(SegmentRun& run, int index) const {
+  if (!run.gradient_accumulates(index)) return Status::ok();
+  return unimplemented("segment '" + name_ +
+                       "' overwrites a gradient to which another segment adds");
+}
+
 TensorView parameter_of(SegmentRun& run, ParameterRef ref) {
   return ref.is_none() ? TensorView{} : run.parameter(ref.use, ref.parameter);
 }
 
 TensorView gradient_of(SegmentRun& run, ParameterRef ref) {
   return ref.is_none() ? TensorView{} : run.parameter_gradient(ref.use, ref.parameter);
+}
+
+TensorView as_joined(TensorView first, Shape shape) {
+  if (first.is_none()) return first;
+  first.shape = shape;
+  first.memory.size = first.size_bytes();
+  return first;
 }
 
 TensorView as_vector(TensorView view) {

@@ -32,6 +32,9 @@ class BasicSegment : public Segment {
   /// Adds `out_grad` to the gradient of read activation `index`, or makes it that gradient, when
   /// anybody wants it: the backward pass of a branch that leaves values alone.
   Status pass_gradient(SegmentRun& run, int index, const TensorView& out_grad) const;
+  /// Ok unless another segment's part of the gradient of read activation `index` is there already,
+  /// which an operation that only overwrites would lose.
+  Status check_only_reader(SegmentRun& run, int index) const;
 
  private:
   std::string name_;
@@ -44,6 +47,9 @@ class BasicSegment : public Segment {
 /// The compute copy of a parameter, and its fp32 gradient; none for none.
 TensorView parameter_of(SegmentRun& run, ParameterRef ref);
 TensorView gradient_of(SegmentRun& run, ParameterRef ref);
+
+/// Tensors that lie one behind the other without gaps, as one of `shape`; `first` is the first.
+TensorView as_joined(TensorView first, Shape shape);
 
 /// [rows, 1] seen as [rows], as ops take ids, labels, losses and statistics.
 TensorView as_vector(TensorView view);

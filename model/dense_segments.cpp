@@ -1,5 +1,7 @@
 #include "model/dense_segments.h"
 
+#include <utility>
+
 namespace stagecoach {
 
 namespace {
@@ -22,6 +24,7 @@ SegmentIo linear_io(const LinearSegment::Options& options) {
     io.writes = {options.product};
     io.scratch_gradients = {options.product};
   }
+  if (options.rotation) options.rotation->declare(io);
   io.writes.push_back(options.out);
   io.saved_for_weight = {options.in};
   return io;
@@ -93,6 +96,10 @@ SegmentFlop LinearSegment::flop(const MicroBatchShape& shape) const {
     flop.forward += elementwise_flop(OpKind::kConvert, rows, out);
   }
   if (has_residual()) flop.backward_input += elementwise_flop(OpKind::kAdd, rows, out);
+  if (options_.rotation) {
+    flop.forward += options_.rotation->flop(rows);
+    flop.backward_input += options_.rotation->flop(rows);
+  }
   if (!options_.bias.is_none()) {
     flop.backward_weight += elementwise_flop(OpKind::kColumnSum, rows, out);
   }
@@ -103,12 +110,18 @@ float LinearSegment::drop_probability(const SegmentRun& run) const {
   return run.training() ? options_.drop_probability : 0.0f;
 }
 
+Shape LinearSegment::weight_shape() const {
+  if (options_.is_transposed) return {options_.out_columns, options_.in_columns};
+  return {options_.in_columns, options_.out_columns};
+}
+
 Status LinearSegment::multiply(SegmentRun& run, const TensorView& out, bool accumulate) const {
   Ops::Matmul request{};
   request.out = out;
   request.a = run.activation(options_.in);
-  request.b = parameter_of(run, options_.weight);
-  request.bias = parameter_of(run, options_.bias);
+  request.b = as_joined(parameter_of(run, options_.weight), weight_shape());
+  request.bias = as_joined(parameter_of(run, options_.bias), Shape{options_.out_columns});
+  request.transpose_b = options_.is_transposed;
   request.accumulate = accumulate;
   request.label = forward_label();
   return run.ops().matmul(run.stream(), request).status();
@@ -132,11 +145,16 @@ Status LinearSegment::forward(SegmentRun& run) const {
   if (has_residual()) {
     STAGECOACH_RETURN_IF_FAILED(run.ops().convert(run.stream(), {out, residual, forward_label()}));
   }
-  return multiply(run, out, has_residual());
+  STAGECOACH_RETURN_IF_ERROR(multiply(run, out, has_residual()));
+  if (!options_.rotation) return Status::ok();
+  return options_.rotation->turn(run, out, forward_label());
 }
 
 Status LinearSegment::backward_input(SegmentRun& run) const {
   TensorView out_grad = run.gradient(options_.out);
+  if (options_.rotation) {
+    STAGECOACH_RETURN_IF_ERROR(options_.rotation->turn_back(run, out_grad, input_label()));
+  }
   if (has_dropout()) {
     Ops::Dropout request{};
     request.out = run.gradient(options_.product);
@@ -153,8 +171,8 @@ Status LinearSegment::backward_input(SegmentRun& run) const {
   Ops::Matmul request{};
   request.out = run.gradient(options_.in);
   request.a = run.gradient(product_gradient());
-  request.b = parameter_of(run, options_.weight);
-  request.transpose_b = true;
+  request.b = as_joined(parameter_of(run, options_.weight), weight_shape());
+  request.transpose_b = !options_.is_transposed;
   request.accumulate = run.gradient_accumulates(options_.in);
   request.label = input_label();
   return run.ops().matmul(run.stream(), request).status();
@@ -163,15 +181,16 @@ Status LinearSegment::backward_input(SegmentRun& run) const {
 Status LinearSegment::backward_weight(SegmentRun& run) const {
   TensorView product_grad = run.gradient(product_gradient());
   Ops::Matmul request{};
-  request.out = gradient_of(run, options_.weight);
+  request.out = as_joined(gradient_of(run, options_.weight), weight_shape());
   request.a = run.activation(options_.in);
   request.b = product_grad;
+  if (options_.is_transposed) std::swap(request.a, request.b);
   request.transpose_a = true;
   request.accumulate = true;
   request.label = weight_label();
   STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), request));
   if (options_.bias.is_none()) return Status::ok();
-  TensorView bias_grad = gradient_of(run, options_.bias);
+  TensorView bias_grad = as_joined(gradient_of(run, options_.bias), Shape{options_.out_columns});
   return run.ops().column_sum(run.stream(), {bias_grad, product_grad, weight_label()}).status();
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "model/basic_segment.h"
+#include "model/head_rotation.h"
 
 namespace stagecoach {
 
@@ -29,21 +32,24 @@ class LayerNormSegment final : public BasicSegment {
 };
 
 /// out[R, N] = in[R, K] weight + bias, or residual + dropout(in weight + bias). The weight is [K,
-/// N] as GPT-2 stores it. Without dropout the product is added to the residual inside the matmul,
-/// in fp32.
+/// N] as GPT-2 stores it, or transposed; it may be several tensors that lie one behind the other,
+/// as those of queries, keys and values, and so may the bias. Without dropout the product is added
+/// to the residual inside the matmul, in fp32.
 class LinearSegment final : public BasicSegment {
  public:
   struct Options {
     int in = 0;
     int out = 1;
-    int residual = -1;  ///< activation to add to, or -1
-    int product = -1;   ///< own extra activation [R, N] that dropout needs; -1 without dropout
-    ParameterRef weight;
-    ParameterRef bias;  ///< [N] or none
+    int residual = -1;    ///< activation to add to, or -1
+    int product = -1;     ///< own extra activation [R, N] that dropout needs; -1 without dropout
+    ParameterRef weight;  ///< the first, of several
+    ParameterRef bias;    ///< [N] or none
     int64_t in_columns = 0;
     int64_t out_columns = 0;
+    bool is_transposed = false;  ///< the weight is [N, K]
     float drop_probability = 0;
-    uint32_t site = 0;  ///< random site inside the layer
+    uint32_t site = 0;                     ///< random site inside the layer
+    std::optional<HeadRotation> rotation;  ///< of `out`, which is packed heads then
   };
   LinearSegment(std::string name, Options options);
 
@@ -60,6 +66,7 @@ class LinearSegment final : public BasicSegment {
   /// Where the gradient of in weight + bias lies: scratch with dropout, else the output's gradient.
   int product_gradient() const { return has_dropout() ? options_.product : options_.out; }
   Status multiply(SegmentRun& run, const TensorView& out, bool accumulate) const;
+  Shape weight_shape() const;
 
   Options options_;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "model/chain_builder.h"
 #include "model/segments.h"
 
 namespace stagecoach {
@@ -15,32 +16,13 @@ constexpr uint32_t kAttentionSite = 0;
 constexpr uint32_t kAttentionProjectionSite = 1;
 constexpr uint32_t kMlpProjectionSite = 2;
 
-/// A chain under construction; activations are numbered as they are added.
-struct ChainBuilder {
-  SegmentChainSpec spec;
-
-  int activation(std::string name, DType dtype, int64_t columns) {
-    spec.activations.push_back({std::move(name), dtype, columns});
-    return static_cast<int>(spec.activations.size()) - 1;
-  }
-  int use(int block, int site) {
-    spec.uses.push_back({block, site});
-    return static_cast<int>(spec.uses.size()) - 1;
-  }
-  template <typename SegmentType>
-  void segment(std::string_view name, typename SegmentType::Options options) {
-    spec.segments.push_back(
-        std::make_unique<SegmentType>(fmt::format("{}.{}", spec.name, name), options));
-  }
-};
-
 /// Builds blocks and layers of one network.
 class Gpt2Builder {
  public:
-  Gpt2Builder(Gpt2Config config, Gpt2Head head, DType dtype)
+  Gpt2Builder(Gpt2Config config, NetworkHead head, DType dtype)
       : config_(config), head_(head), dtype_(dtype) {
     // Generation must not drop anything, whoever runs the network.
-    if (head == Gpt2Head::kLogits) {
+    if (head == NetworkHead::kLogits) {
       config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = 0;
     }
   }
@@ -48,7 +30,7 @@ class Gpt2Builder {
   Result<Network> build() {
     network_.name = "gpt2";
     network_.dtype = dtype_;
-    if (head_ == Gpt2Head::kLoss) network_.label = {DType::kI32, 1};
+    if (head_ == NetworkHead::kLoss) network_.label = {DType::kI32, 1};
     add_blocks();
     STAGECOACH_RETURN_IF_ERROR(add_layer(embedding()));
     for (int64_t i = 0; i < config_.n_layer; ++i) STAGECOACH_RETURN_IF_ERROR(add_layer(block(i)));
@@ -239,7 +221,7 @@ class Gpt2Builder {
     int in = chain.activation("in", dtype_, width);
     int norm = chain.activation("ln_f.out", dtype_, width);
     add_layer_norm(chain, "ln_f", in, norm, {norm_use, 0}, {norm_use, 1});
-    if (head_ == Gpt2Head::kLogits) {
+    if (head_ == NetworkHead::kLogits) {
       int logits = chain.activation("logits", DType::kF32, config_.vocab_size);
       chain.segment<LinearLogitsSegment>("logits",
                                          {norm, logits, table, width, config_.vocab_size});
@@ -254,14 +236,14 @@ class Gpt2Builder {
   }
 
   Gpt2Config config_;
-  Gpt2Head head_;
+  NetworkHead head_;
   DType dtype_;
   Network network_;
 };
 
 }  // namespace
 
-Result<Network> make_gpt2(const Gpt2Config& config, Gpt2Head head, DType dtype) {
+Result<Network> make_gpt2(const Gpt2Config& config, NetworkHead head, DType dtype) {
   STAGECOACH_RETURN_IF_ERROR(check_gpt2_config(config));
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     return invalid_argument(

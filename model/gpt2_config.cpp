@@ -6,6 +6,7 @@
 #include <span>
 
 #include "model/architecture.h"
+#include "model/config_fields.h"
 
 namespace stagecoach {
 
@@ -25,41 +26,15 @@ constexpr std::array<Preset, 2> kPresets = {{
     {"gpt2-medium", 1024, 24, 16},
 }};
 
-/// Fields that say nothing about the computation: what the model was, generation defaults, and
-/// switches of other libraries.
+/// Fields of GPT-2's own that say nothing about the language model.
 constexpr std::string_view kHarmless[] = {
-    "_name_or_path",
-    "architectures",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "dtype",
     "embd_pdrop",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
     "initializer_range",
-    "label2id",
-    "language",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "pad_token_id",
-    "prefix",
-    "problem_type",
-    "return_dict",
-    "sep_token_id",
     "summary_activation",
     "summary_first_dropout",
     "summary_proj_to_labels",
     "summary_type",
     "summary_use_proj",
-    "task_specific_params",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "use_cache",
 };
 
 /// A switch that changes the result and has one supported value.
@@ -119,8 +94,7 @@ class ConfigReader {
     if (!type->is_string()) return refuse("model_type", type->dump(), "text");
     if (type->as_string() == "gpt2") return Status::ok();
     return unimplemented(
-        fmt::format("{}: model_type is \"{}\"; this version computes \"gpt2\" only", source_,
-                    type->as_string()));
+        fmt::format("{}: model_type is \"{}\", expected \"gpt2\"", source_, type->as_string()));
   }
 
   Status read_integer(std::string_view name, int64_t& target) {
@@ -204,6 +178,7 @@ class ConfigReader {
     for (const auto& [name, value] : json_.members()) {
       bool is_known =
           std::find(known_.begin(), known_.end(), name) != known_.end() ||
+          is_harmless_field(name) ||
           std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless);
       if (!is_known) parsed_.ignored.push_back(name);
     }
@@ -273,10 +248,7 @@ Result<Gpt2Config> gpt2_preset(std::string_view name) {
     return config;
   }
   STAGECOACH_RETURN_IF_ERROR(architecture_preset(name).status());
-  return unimplemented(
-      fmt::format("preset '{}': this version plans and simulates it but does not compute it; it "
-                  "computes gpt2 and gpt2-medium",
-                  name));
+  return unimplemented(fmt::format("preset '{}' is of another family than GPT-2", name));
 }
 
 Json gpt2_config_to_json(const Gpt2Config& config) {

@@ -40,8 +40,8 @@ Status check_gpt2_config(const Gpt2Config& config);
 /// and everything `check_gpt2_config` refuses.
 Result<ParsedGpt2Config> parse_gpt2_config(std::string_view text, const std::string& source);
 
-/// "gpt2" or "gpt2-medium". Errors: unimplemented for a preset that is planned and simulated only,
-/// not found for any other name, with the nearest one.
+/// "gpt2" or "gpt2-medium". Errors: unimplemented for a preset of another family, not found for any
+/// other name, with the nearest one.
 Result<Gpt2Config> gpt2_preset(std::string_view name);
 
 /// A config.json that `transformers` reads; `parse_gpt2_config` gives the same configuration back.

@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "model/architecture_config.h"
+#include "model/weight_folder.h"
 
 namespace stagecoach {
 
@@ -18,10 +19,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Status read_config(const std::string& path, ModelSource& source) {
+Result<ParsedModel> parse_model_file(const std::string& path) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, path));
-  source.config = parsed.config;
+  return parse_model(text, path);
+}
+
+Status take_config(Result<ParsedModel> result, ModelSource& source) {
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedModel parsed, std::move(result));
+  source.model = std::move(parsed.model);
+  source.config_json = std::move(parsed.json);
   source.defaulted = std::move(parsed.defaulted);
   source.ignored = std::move(parsed.ignored);
   return Status::ok();
@@ -67,22 +73,31 @@ Result<ModelPlace> find_model(const std::string& model) {
                                architecture_preset(model).status().message()));
 }
 
+bool has_weight_files(const fs::path& folder) {
+  return is_there(folder / kWeightsIndexFile) || is_there(folder / kWeightsFile);
+}
+
 Status find_weights(const fs::path& folder, ModelSource& source) {
-  if (is_there(folder / "model.safetensors.index.json")) {
-    return unimplemented(
-        fmt::format("'{}' has model.safetensors.index.json: this version does not read weights in "
-                    "several files yet; save them as one model.safetensors",
-                    folder.string()));
-  }
-  if (is_there(folder / "model.safetensors")) {
+  if (has_weight_files(folder)) {
     source.weights_folder = folder.string();
-    return Status::ok();
+    return WeightFolder::open(folder.string()).status();
+  }
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with("model-") || !name.ends_with(".safetensors")) continue;
+    return not_found(fmt::format("'{}' has '{}' but no {}: incomplete download or copy; fetch it",
+                                 folder.string(), name, kWeightsIndexFile));
   }
   for (const char* other :
        {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
     if (!is_there(folder / other)) continue;
-    return unimplemented(fmt::format("'{}' has its weights in {}: only model.safetensors is read",
-                                     folder.string(), other));
+    return unimplemented(fmt::format(
+        "'{0}' has its weights in {1}, and only safetensors files are read; convert them: python3 "
+        "-c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('{0}').save_pretrained('{0}')\"",
+        folder.string(), other));
   }
   return Status::ok();
 }
@@ -94,10 +109,10 @@ Result<ModelSource> resolve_model(const std::string& model) {
   ModelSource source;
   source.name = model;
   if (place.config.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(source.config, gpt2_preset(model));
+    STAGECOACH_RETURN_IF_ERROR(take_config(model_preset(model), source));
     return source;
   }
-  STAGECOACH_RETURN_IF_ERROR(read_config(place.config, source));
+  STAGECOACH_RETURN_IF_ERROR(take_config(parse_model_file(place.config), source));
   if (!place.folder.empty()) STAGECOACH_RETURN_IF_ERROR(find_weights(place.folder, source));
   return source;
 }
@@ -106,18 +121,29 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
   ShapeSource source;
   source.name = model;
+  auto note_computed = [&source](Result<ParsedModel> parsed) {
+    if (parsed.is_ok()) {
+      source.model = std::move(parsed->model);
+      source.defaulted = std::move(parsed->defaulted);
+      source.ignored = std::move(parsed->ignored);
+    } else {
+      source.refusal = parsed.status().message();
+    }
+  };
   if (place.config.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(source.architecture, architecture_preset(model));
-    if (Result<Gpt2Config> gpt2 = gpt2_preset(model); gpt2.is_ok()) source.gpt2 = *gpt2;
+    note_computed(model_preset(model));
     return source;
+  }
+  // What cannot be trained for damaged files is not planned either.
+  if (!place.folder.empty() && has_weight_files(place.folder)) {
+    STAGECOACH_RETURN_IF_FAILED(WeightFolder::open(place.folder.string()));
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));
   source.architecture = std::move(parsed.architecture);
   source.defaulted = std::move(parsed.defaulted);
-  if (source.architecture.family != ModelFamily::kGpt2) return source;
-  STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config gpt2, parse_gpt2_config(text, place.config));
-  source.gpt2 = gpt2.config;
+  note_computed(parse_model(text, place.config));
   return source;
 }
 

@@ -1,12 +1,13 @@
 #include "model/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -14,93 +15,106 @@
 #include "core/check.h"
 #include "core/dtype.h"
 #include "core/float_pieces.h"
-#include "core/json.h"
+#include "model/safetensors_writer.h"
 
 namespace stagecoach {
 
 namespace {
 
-/// Converts elements of storage type T, which may start at any address. False when one is not
-/// finite.
+bool all_finite(std::span<const float> values) {
+  // Without a way out early, so that it becomes vector code.
+  int bad = 0;
+  for (float value : values) bad += !(std::fabs(value) <= std::numeric_limits<float>::max());
+  return bad == 0;
+}
+
+/// Bytes of 16-bit elements that are read before they are converted: they stay in the cache.
+constexpr size_t kPieceBytes = 64 * 1024;
+
+/// Fills `out` with elements of storage type T that lie from byte `offset` of a tensor on. Sets
+/// `finite` to whether all are.
 template <typename T>
-bool convert_elements(const std::byte* from, int64_t count, float* out) {
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    T element;
-    std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    out[i] = to_float(element);
-    finite &= std::isfinite(out[i]);
+Status read_elements(const SafetensorsFile& file, const SafetensorInfo& tensor, ByteCount offset,
+                     std::span<float> out, bool& finite) {
+  std::array<T, kPieceBytes / sizeof(T)> piece;
+  for (size_t done = 0; done < out.size();) {
+    std::span<T> part = std::span(piece).first(std::min(piece.size(), out.size() - done));
+    STAGECOACH_RETURN_IF_ERROR(file.read(tensor, offset + static_cast<ByteCount>(done * sizeof(T)),
+                                         std::as_writable_bytes(part)));
+    for (size_t i = 0; i < part.size(); ++i) out[done + i] = to_float(part[i]);
+    done += part.size();
   }
-  return finite;
+  finite = all_finite(out);
+  return Status::ok();
 }
 
-int64_t element_count(const SafetensorsTensor& tensor) {
-  int64_t count = 1;
-  for (int64_t dim : tensor.shape) count *= dim;
-  return count;
+/// Writes fp32 elements from element `first` on, rounded to storage type T.
+template <typename T>
+Status write_rounded(const SafetensorsTensor& tensor, int64_t first, std::span<const float> values,
+                     size_t index, SafetensorsWriter& writer) {
+  std::vector<T> rounded(values.size());
+  bool fits = true;
+  for (size_t i = 0; i < values.size(); ++i) {
+    rounded[i] = from_float<T>(values[i]);
+    fits &= std::isfinite(to_float(rounded[i]));
+  }
+  if (!fits) {
+    return data_loss(
+        fmt::format("tensor '{}' has an element that {} cannot hold; choose another dtype",
+                    tensor.name, safetensors_type_name(tensor.type)));
+  }
+  return writer.write(index, first * ByteCount{sizeof(T)}, std::as_bytes(std::span(rounded)));
 }
 
-ByteCount size_bytes(const SafetensorsTensor& tensor) {
-  return element_count(tensor) * safetensors_type_size(tensor.type);
-}
-
-/// The header with its length in front, padded so that data starts at a multiple of 8.
-Result<std::string> make_header(const std::vector<SafetensorsTensor>& tensors) {
-  Json::Object members;
-  members.emplace_back("__metadata__", Json(Json::Object{{"format", Json("pt")}}));
-  ByteCount offset = 0;
-  for (const SafetensorsTensor& tensor : tensors) {
-    Json::Array shape;
-    for (int64_t dim : tensor.shape) shape.emplace_back(dim);
-    ByteCount end = offset + size_bytes(tensor);
-    Json::Object entry;
-    entry.emplace_back("dtype", Json(safetensors_type_name(tensor.type)));
-    entry.emplace_back("shape", Json(std::move(shape)));
-    entry.emplace_back("data_offsets", Json(Json::Array{Json(offset), Json(end)}));
-    members.emplace_back(tensor.name, Json(std::move(entry)));
-    offset = end;
+Status write_tensor(const SafetensorsTensor& tensor, size_t index, SafetensorsWriter& writer) {
+  if (!tensor.read_f32) {
+    return writer.write(
+        index, 0,
+        {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.size_bytes())});
   }
-  std::string text = Json(std::move(members)).dump();
-  text.resize(static_cast<size_t>(align_up(static_cast<ByteCount>(text.size()), 8)), ' ');
-  if (static_cast<ByteCount>(text.size()) > kMaxSafetensorsHeaderBytes) {
-    return invalid_argument(fmt::format("a header of {} bytes is over the format's limit of {}",
-                                        text.size(), kMaxSafetensorsHeaderBytes));
-  }
-  std::string out;
-  for (int i = 0; i < 8; ++i) {
-    out += static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
-  }
-  return out + text;
-}
-
-Status write_tensor(const SafetensorsTensor& tensor, FileWriter& writer) {
-  if (!tensor.read_f32) return writer.write(tensor.data, size_bytes(tensor));
-  STAGECOACH_CHECK(tensor.type == SafetensorsType::kF32);
-  int64_t count = size_bytes(tensor) / ByteCount{sizeof(float)};
-  return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) {
-    tensor.read_f32(first, piece);
-    return writer.write(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+  int64_t count = tensor.size_bytes() / safetensors_type_size(tensor.type);
+  return for_each_float_piece(count, [&](int64_t first, std::span<float> piece) -> Status {
+    STAGECOACH_RETURN_IF_ERROR(tensor.read_f32(first, piece));
+    switch (tensor.type) {
+      case SafetensorsType::kF32:
+        return writer.write(index, first * ByteCount{sizeof(float)}, std::as_bytes(piece));
+      case SafetensorsType::kBF16:
+        return write_rounded<BFloat16>(tensor, first, piece, index, writer);
+      case SafetensorsType::kF16:
+        return write_rounded<Float16>(tensor, first, piece, index, writer);
+      default:
+        return internal_error(fmt::format("tensor '{}' is no floating-point one", tensor.name));
+    }
   });
 }
 
 Status write_all(const std::string& path, const std::vector<SafetensorsTensor>& tensors) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::string header, make_header(tensors));
-  STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(path));
-  STAGECOACH_RETURN_IF_ERROR(writer.write(header.data(), static_cast<ByteCount>(header.size())));
-  for (const SafetensorsTensor& tensor : tensors) {
-    STAGECOACH_RETURN_IF_ERROR(write_tensor(tensor, writer));
+  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(path, tensors));
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    STAGECOACH_RETURN_IF_ERROR(write_tensor(tensors[index], index, writer));
   }
   return writer.finish();
 }
 
 }  // namespace
 
+ByteCount SafetensorsTensor::size_bytes() const {
+  ByteCount size = safetensors_type_size(type);
+  for (int64_t dim : shape) size *= dim;
+  return size;
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  STAGECOACH_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      SafetensorsHeader header,
-      parse_safetensors({file.data(), static_cast<size_t>(file.size())}, path));
-  return SafetensorsFile(path, std::move(file), std::move(header));
+  STAGECOACH_ASSIGN_OR_RETURN(FileReader file, FileReader::open(path));
+  std::vector<std::byte> start(static_cast<size_t>(std::min(file.size(), kSafetensorsLengthBytes)));
+  STAGECOACH_RETURN_IF_ERROR(file.read(0, start));
+  STAGECOACH_ASSIGN_OR_RETURN(ByteCount data_start,
+                              safetensors_data_start(start, file.size(), path));
+  start.resize(static_cast<size_t>(data_start));
+  STAGECOACH_RETURN_IF_ERROR(file.read(0, start));
+  STAGECOACH_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                              parse_safetensors(start, file.size(), path));
+  return SafetensorsFile(std::move(file), std::move(header));
 }
 
 const SafetensorInfo* SafetensorsFile::find(std::string_view name) const {
@@ -110,43 +124,38 @@ const SafetensorInfo* SafetensorsFile::find(std::string_view name) const {
   return found != header_.tensors.end() && found->name == name ? &*found : nullptr;
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const SafetensorInfo& tensor) const {
-  return {file_.data() + tensor.offset, static_cast<size_t>(tensor.size)};
+Status SafetensorsFile::read(const SafetensorInfo& tensor, ByteCount first,
+                             std::span<std::byte> out) const {
+  STAGECOACH_CHECK(first >= 0 && first + static_cast<ByteCount>(out.size()) <= tensor.size);
+  return file_.read(tensor.offset + first, out);
 }
 
 Status SafetensorsFile::read_f32(const SafetensorInfo& tensor, int64_t first,
-                                 std::span<float> values) const {
-  ByteCount element = safetensors_type_size(tensor.type);
-  auto count = static_cast<int64_t>(values.size());
-  STAGECOACH_CHECK(first >= 0 && (first + count) * element <= tensor.size);
-  const std::byte* from = bytes(tensor).data() + first * element;
-  float* out = values.data();
+                                 std::span<float> out) const {
+  ByteCount offset = first * safetensors_type_size(tensor.type);
   bool finite = true;
   switch (tensor.type) {
     case SafetensorsType::kF32:
-      finite = convert_elements<float>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read(tensor, offset, std::as_writable_bytes(out)));
+      finite = all_finite(out);
       break;
     case SafetensorsType::kBF16:
-      finite = convert_elements<BFloat16>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read_elements<BFloat16>(*this, tensor, offset, out, finite));
       break;
     case SafetensorsType::kF16:
-      finite = convert_elements<Float16>(from, count, out);
+      STAGECOACH_RETURN_IF_ERROR(read_elements<Float16>(*this, tensor, offset, out, finite));
       break;
     default:
       return unimplemented(fmt::format("'{}', tensor '{}': dtype is {}, expected F32, BF16 or F16",
-                                       path_, tensor.name, safetensors_type_name(tensor.type)));
+                                       path(), tensor.name, safetensors_type_name(tensor.type)));
   }
   if (finite) return Status::ok();
-  return data_loss(fmt::format("'{}', tensor '{}': an element is not finite", path_, tensor.name));
+  return data_loss(fmt::format("'{}', tensor '{}': an element is not finite", path(), tensor.name));
 }
 
 Status write_safetensors(const std::string& path, std::vector<SafetensorsTensor> tensors) {
   std::sort(tensors.begin(), tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) { return a.name < b.name; });
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].name != tensors[i - 1].name) continue;
-    return invalid_argument(fmt::format("two tensors are called '{}'", tensors[i].name));
-  }
   std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
   Status status = write_all(temporary, tensors);
   if (status.is_ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {

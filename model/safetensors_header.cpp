@@ -3,14 +3,13 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "core/check.h"
 #include "core/json.h"
 #include "model/safetensors.h"
 
 namespace stagecoach {
 
 namespace {
-
-constexpr ByteCount kLengthBytes = 8;
 
 struct TypeRow {
   SafetensorsType type;
@@ -31,13 +30,19 @@ constexpr std::array<TypeRow, 7> kTypes = {{
 /// Reads one header.
 class HeaderParser {
  public:
-  HeaderParser(std::span<const std::byte> file, const std::string& path)
-      : file_(file), path_(path) {}
+  HeaderParser(std::span<const std::byte> start, ByteCount file_size, const std::string& path)
+      : start_(start), file_size_(file_size), path_(path) {}
+
+  Result<ByteCount> data_start() {
+    STAGECOACH_RETURN_IF_ERROR(read_length());
+    return data_start_;
+  }
 
   Result<SafetensorsHeader> parse() {
     STAGECOACH_RETURN_IF_ERROR(read_length());
-    std::string_view text(reinterpret_cast<const char*>(file_.data()) + kLengthBytes,
-                          static_cast<size_t>(data_start_ - kLengthBytes));
+    STAGECOACH_CHECK(static_cast<ByteCount>(start_.size()) >= data_start_);
+    std::string_view text(reinterpret_cast<const char*>(start_.data()) + kSafetensorsLengthBytes,
+                          static_cast<size_t>(data_start_ - kSafetensorsLengthBytes));
     if (text.empty() || text.front() != '{') return corrupt("the header is not a JSON object");
     Result<Json> json = Json::parse(text);
     if (!json.is_ok()) return corrupt("header: " + json.status().message());
@@ -53,8 +58,7 @@ class HeaderParser {
   }
 
  private:
-  ByteCount file_size() const { return static_cast<ByteCount>(file_.size()); }
-  ByteCount data_size() const { return file_size() - data_start_; }
+  ByteCount data_size() const { return file_size_ - data_start_; }
 
   Status corrupt(std::string_view what) const {
     return data_loss(fmt::format("'{}': {}", path_, what));
@@ -64,24 +68,24 @@ class HeaderParser {
   }
 
   Status read_length() {
-    if (file_size() < kLengthBytes) {
+    if (file_size_ < kSafetensorsLengthBytes) {
       return corrupt(
           fmt::format("{} bytes found, at least {} expected: incomplete download or copy",
-                      file_size(), kLengthBytes));
+                      file_size_, kSafetensorsLengthBytes));
     }
     uint64_t length = 0;
-    for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(file_[i]);
+    for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start_[i]);
     if (length > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes)) {
       return corrupt(
           fmt::format("header length is {}, expected at most {} (the file has {} bytes): not a "
                       "safetensors file",
-                      length, kMaxSafetensorsHeaderBytes, file_size()));
+                      length, kMaxSafetensorsHeaderBytes, file_size_));
     }
-    data_start_ = kLengthBytes + static_cast<ByteCount>(length);
-    if (data_start_ <= file_size()) return Status::ok();
+    data_start_ = kSafetensorsLengthBytes + static_cast<ByteCount>(length);
+    if (data_start_ <= file_size_) return Status::ok();
     return corrupt(
         fmt::format("the header ends at byte {}, the file has {}: incomplete download or copy",
-                    data_start_, file_size()));
+                    data_start_, file_size_));
   }
 
   Status read_metadata(const Json& value) {
@@ -204,7 +208,7 @@ class HeaderParser {
       covered = info->offset + info->size;
       previous = info;
     }
-    return covered == file_size() ? Status::ok() : uncovered(covered, file_size());
+    return covered == file_size_ ? Status::ok() : uncovered(covered, file_size_);
   }
 
   Status uncovered(ByteCount begin, ByteCount end) const {
@@ -212,7 +216,8 @@ class HeaderParser {
                                begin - data_start_, end - data_start_));
   }
 
-  std::span<const std::byte> file_;
+  std::span<const std::byte> start_;
+  ByteCount file_size_;
   const std::string& path_;
   ByteCount data_start_ = 0;
   SafetensorsHeader header_;
@@ -232,9 +237,14 @@ std::string format_shape(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
+Result<ByteCount> safetensors_data_start(std::span<const std::byte> first, ByteCount file_size,
+                                         const std::string& path) {
+  return HeaderParser(first, file_size, path).data_start();
+}
+
+Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> start, ByteCount file_size,
                                             const std::string& path) {
-  return HeaderParser(file, path).parse();
+  return HeaderParser(start, file_size, path).parse();
 }
 
 }  // namespace stagecoach

@@ -47,7 +47,8 @@ class SegmentRun {
   virtual bool gradient_accumulates(int index) = 0;
   /// Whether anybody wants the gradient of a read activation (token ids have none).
   virtual bool wants_gradient(int index) = 0;
-  /// Parameter `parameter` of the layer's block use `use`, compute dtype / fp32 gradient.
+  /// Parameter `parameter` of the layer's block use `use`, compute dtype / fp32 gradient. A block
+  /// without parameters is a constant: a vector of all its elements.
   virtual TensorView parameter(int use, int parameter) = 0;
   virtual TensorView parameter_gradient(int use, int parameter) = 0;
   /// Labels [rows, columns].

@@ -136,6 +136,7 @@ class ChainRun final : public SegmentRun {
                           DType dtype) const {
     STAGECOACH_CHECK(use >= 0 && use < static_cast<int>(blocks.size()));
     const ParameterBlock& block = layer_.use_block(use);
+    if (block.parameters.empty()) return {blocks[use], dtype, Shape{block.element_count}};
     STAGECOACH_CHECK(parameter >= 0 && parameter < static_cast<int>(block.parameters.size()));
     const ParameterInfo& info = block.parameters[parameter];
     TensorView view{{}, dtype, info.shape};
@@ -258,6 +259,7 @@ Status SegmentLayer::check_parameters(const LayerRun& run, bool gradients) const
                                         gradients ? "gradients" : "parameters"));
   }
   for (size_t use = 0; use < views.size(); ++use) {
+    if (gradients && use_blocks_[use].is_frozen) continue;
     ByteCount needed = use_blocks_[use].element_count * dtype_size_bytes(dtype);
     if (!views[use].is_none() && views[use].size == needed) continue;
     return invalid_argument(fmt::format("layer '{}' needs {} bytes of block '{}' in {}, got {}",

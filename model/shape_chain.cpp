@@ -51,6 +51,7 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
     flop.forward += elementwise_flop(OpKind::kConvert, rows, linear.columns());
     flop.backward_input += elementwise_flop(OpKind::kAdd, rows, linear.columns());
   }
+  flop += {linear.rotation.flop(rows), linear.rotation.flop(rows), 0};
   if (linear.weights >= 0) {
     double weighing = elementwise_flop(OpKind::kMultiply, chosen, linear.columns());
     flop += {2 * weighing, 2 * weighing, 0};
@@ -62,6 +63,17 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
 }
 
 }  // namespace
+
+double ShapeRotation::flop(int64_t rows) const {
+  if (heads == 0) return 0;
+  OpCall call;
+  call.kind = OpKind::kRotary;
+  call.outputs[0].shape = Shape{rows, (heads + 2 * kv_heads) * head_dim};
+  call.heads = heads;
+  call.kv_heads = kv_heads;
+  call.head_dim = head_dim;
+  return op_flop(call);
+}
 
 int64_t ShapeLinear::columns() const {
   return std::accumulate(out_columns.begin(), out_columns.end(), int64_t{0});
@@ -84,6 +96,13 @@ void ShapeChain::segment(std::string_view name, SegmentIo io,
                          std::function<SegmentFlop(const MicroBatchShape&)> flop) {
   spec.segments.push_back(std::make_unique<ShapeSegment>(fmt::format("{}.{}", spec.name, name),
                                                          std::move(io), std::move(flop)));
+}
+
+void ShapeChain::declare_rotation(const ShapeRotation& rotation, SegmentIo& io) {
+  if (rotation.heads == 0 || dtype_ == DType::kF32) return;
+  int index = activation("rotation", DType::kF32, rotation.head_dim);
+  io.writes.push_back(index);
+  io.scratch_gradients.push_back(index);
 }
 
 void ShapeChain::vector(std::string_view name, int64_t columns, int64_t count) {
@@ -118,6 +137,7 @@ SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
     io.scratch_gradients.push_back(index);
     return index;
   };
+  declare_rotation(linear.rotation, io);
   if (is_frozen()) {
     // The adapters' inner activation, for their second matrix.
     auto parts = static_cast<int64_t>(linear.out_columns.size());

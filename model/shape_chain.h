@@ -9,6 +9,15 @@
 
 namespace stagecoach {
 
+/// Query and key heads that a segment turns by their positions as its last step.
+struct ShapeRotation {
+  int64_t heads = 0;  ///< 0: nothing is turned
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+
+  double flop(int64_t rows) const;
+};
+
 /// A matrix product of a layer, as planning sees it.
 struct ShapeLinear {
   std::string_view name;
@@ -22,6 +31,8 @@ struct ShapeLinear {
   int64_t experts = 0;  ///< 0: one matrix for all rows
   int64_t choices = 1;  ///< rows that each row becomes: experts a token goes to
   bool has_bias = false;
+  /// Heads of which columns are turned by their positions after the product; 0: none.
+  ShapeRotation rotation = {};
 
   int64_t columns() const;
   bool has_experts() const { return experts > 0; }
@@ -43,6 +54,8 @@ class ShapeChain {
   /// Adds a product and its parameters; returns its output, [rows, choices * columns]. Last
   /// products of experts come back as [rows, columns].
   int linear(const ShapeLinear& linear);
+  /// Adds to a segment's declaration what turning needs: in 16 bits, room for cosines and sines.
+  void declare_rotation(const ShapeRotation& rotation, SegmentIo& io);
   /// Adds parameters that have no adapters to the base.
   void vector(std::string_view name, int64_t columns, int64_t count = 1);
 

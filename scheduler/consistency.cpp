@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/clock.h"
 
 namespace stagecoach {
 
@@ -39,15 +40,36 @@ void Consistency::release(int block, int64_t version) {
 }
 
 Task<Status> Consistency::overwritable(int block, int64_t version) {
-  // With one copy the version before it lies there, with two the one before that. Older ones have
-  // been read by steps whose updates came before.
-  int64_t overwritten = version - (update_ == UpdateMode::kAsync ? 2 : 1);
+  // Versions older than what it overwrites have been read by steps whose updates came before.
+  int64_t overwritten = overwritten_by(version);
   if (overwritten < 0) co_return Status::ok();
-  const int& leases = blocks_[block].leases[static_cast<size_t>(overwritten % kLeasedVersions)];
-  while (leases > 0) {
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await blocks_[block].changed.wait());
-  }
-  co_return Status::ok();
+  Block& held = blocks_[block];
+  const int& leases = held.leases[static_cast<size_t>(overwritten % kLeasedVersions)];
+  bool waits_for_reader = held.readers > 0 && leases > 0;
+  if (waits_for_reader) count_reading_wait(1);
+  Status status;
+  while (status.is_ok() && leases > 0) status = co_await held.changed.wait();
+  if (waits_for_reader) count_reading_wait(-1);
+  co_return status;
+}
+
+void Consistency::count_reading_wait(int change) {
+  if (waiting_for_readers_ == 0) reading_wait_began_ns_ = RealClock::instance().now_ns();
+  waiting_for_readers_ += change;
+  if (waiting_for_readers_ > 0) return;
+  reading_wait_ns_ += RealClock::instance().now_ns() - reading_wait_began_ns_;
+}
+
+void Consistency::begin_reading(int block, int64_t version) {
+  // Remainders and moments lie in one place whatever the versions, so that the next update is what
+  // must wait.
+  lease(block, overwritten_by(version + 1));
+  ++blocks_[block].readers;
+}
+
+void Consistency::end_reading(int block, int64_t version) {
+  --blocks_[block].readers;
+  release(block, overwritten_by(version + 1));
 }
 
 void Consistency::publish(int block) {

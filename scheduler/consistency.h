@@ -48,6 +48,13 @@ class Consistency {
   /// P1: resumes when nobody reads what the update of `block` that makes `version` overwrites.
   Task<Status> overwritable(int block, int64_t version);
 
+  /// P1: all of a block's state at `version`, moments among it, is going to be read by somebody
+  /// else than a pass, so that the next update waits; `end_reading` says that this has ended.
+  void begin_reading(int block, int64_t version);
+  void end_reading(int block, int64_t version);
+  /// For how long so far at least one update has waited for such readers.
+  int64_t reading_wait_ns() const { return reading_wait_ns_; }
+
   /// An update of `block` has been made or skipped: it is at its next version.
   void publish(int block);
 
@@ -68,11 +75,22 @@ class Consistency {
     bool is_frozen = false;
     int64_t version = 0;
     std::array<int, kLeasedVersions> leases{};  ///< [version % kLeasedVersions]
+    int readers = 0;                            ///< of those leases, by begin_reading
     Signal changed;
   };
 
+  /// The version that lies where the update that makes `version` writes; negative: none does. With
+  /// one copy it is the one before, with two the one before that.
+  int64_t overwritten_by(int64_t version) const {
+    return version - (update_ == UpdateMode::kAsync ? 2 : 1);
+  }
+  void count_reading_wait(int change);
+
   UpdateMode update_;
   std::vector<Block> blocks_;
+  int waiting_for_readers_ = 0;  ///< updates
+  int64_t reading_wait_began_ns_ = 0;
+  int64_t reading_wait_ns_ = 0;
   std::array<bool, kOrderingCount> left_out_{};
 };
 

@@ -92,7 +92,7 @@ bool StageExecutor::advance_virtual_time() {
 
 StageExecutor::~StageExecutor() {
   // Coroutines under way hold references to what is destroyed here.
-  if (!passes_.empty() || !steps_.empty()) {
+  if (!passes_.empty() || !steps_.empty() || is_reading_) {
     fail(Status(StatusCode::kCancelled, "the run has ended"));
   }
   Status ended = executor_.run(background_.join());
@@ -224,6 +224,57 @@ Task<Status> StageExecutor::await_few(size_t passes, size_t steps) {
   while (passes_.size() > passes || steps_.size() > steps) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
   }
+  co_return Status::ok();
+}
+
+Status StageExecutor::start_reading(std::shared_ptr<BlockReader> reader) {
+  if (!failure_.is_ok()) return failure_;
+  STAGECOACH_CHECK(!is_reading_);
+  is_reading_ = true;
+  // All at once, so that no update of a later step comes before the reader has come to its block.
+  for (int block = 0; block < setup_.host_state->block_count(); ++block) {
+    consistency_.begin_reading(block, step_count_);
+  }
+  background_.spawn(run_reading(std::move(reader), step_count_));
+  return Status::ok();
+}
+
+/// The last blocks first: a backward pass needs their gradients' updates first.
+Task<Status> StageExecutor::run_reading(std::shared_ptr<BlockReader> reader, int64_t version) {
+  for (int block = setup_.host_state->block_count() - 1; block >= 0; --block) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, version));
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await read_block(*reader, block));
+    consistency_.end_reading(block, version);
+  }
+  // Jobs hold no reader: its last owner must not be a thread of its own.
+  Result<Timepoint> last = reader->queue().submit("finish", {}, [reader = reader.get()](TaskPool&) {
+    reader->finish();
+    return Status::ok();
+  });
+  if (!last.is_ok()) co_return last.status();
+  is_reading_ = false;
+  ended_.notify();
+  co_return Status::ok();
+}
+
+Task<Status> StageExecutor::read_block(BlockReader& reader, int block) {
+  for (int piece = 0; piece < reader.piece_count(block); ++piece) {
+    Result<Timepoint> read = reader.queue().submit("read", {}, [&reader, block, piece](TaskPool&) {
+      reader.read(block, piece);
+      return Status::ok();
+    });
+    if (!read.is_ok()) co_return read.status();
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*read));
+  }
+  co_return Status::ok();
+}
+
+Status StageExecutor::finish_reading() {
+  return run_on_controller(await_reading());
+}
+
+Task<Status> StageExecutor::await_reading() {
+  while (is_reading_) STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
   co_return Status::ok();
 }
 

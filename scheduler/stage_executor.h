@@ -14,6 +14,7 @@
 #include "memory/activation_store.h"
 #include "memory/host_state.h"
 #include "scheduler/block_optimizer.h"
+#include "scheduler/block_reader.h"
 #include "scheduler/consistency.h"
 #include "scheduler/device_lane.h"
 #include "scheduler/host_updates.h"
@@ -90,6 +91,15 @@ class StageExecutor {
   Status await_verdicts(int64_t steps);
   /// Returns when at most `passes` passes and `steps` steps are under way.
   Status finish(size_t passes, size_t steps);
+  /// Begins to read all blocks as the last step that was asked for leaves them; it goes on while
+  /// this class is at work, beside later passes and steps. One at a time; its queue must end its
+  /// jobs before the reader is destroyed.
+  Status start_reading(std::shared_ptr<BlockReader> reader);
+  bool is_reading() const { return is_reading_; }
+  /// Returns when all has been read; the reader's queue may still be at `finish`.
+  Status finish_reading();
+  /// For how long updates have waited for readers so far.
+  int64_t reading_wait_ns() const { return consistency_.reading_wait_ns(); }
   /// Whether nothing is under way, be it because something failed.
   bool is_idle() const { return !failure_.is_ok() || (passes_.empty() && steps_.empty()); }
   /// start and the end of everything: one report.
@@ -126,6 +136,9 @@ class StageExecutor {
   Task<Status> await_judged(int64_t steps);
   Task<Status> collect_gradients(std::shared_ptr<Pass> pass, int block);
   Task<Status> run_step(std::shared_ptr<Step> step);
+  Task<Status> run_reading(std::shared_ptr<BlockReader> reader, int64_t version);
+  Task<Status> read_block(BlockReader& reader, int block);
+  Task<Status> await_reading();
   Status report(Pass& pass);
   double update_wait_ns(const Pass& pass, const IterationReport& report);
   void fail(const Status& status);
@@ -151,6 +164,7 @@ class StageExecutor {
   std::vector<FinishedPass> finished_passes_;
   std::vector<StepOutcome> finished_steps_;
   int64_t pass_count_ = 0;
+  bool is_reading_ = false;
   int64_t step_count_ = 0;    ///< asked for
   int64_t judged_count_ = 0;  ///< whose verdict is there
   int64_t longest_operation_ns_ = 0;

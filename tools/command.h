@@ -61,5 +61,6 @@ Command make_report_command();
 Command make_simulate_command();
 Command make_plan_command();
 Command make_inspect_command();
+Command make_export_command();
 
 }  // namespace stagecoach

@@ -38,25 +38,23 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   config.train.batch = kBatch;
   config.train.micro_batches = kBatch;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  config.data.sequence = options.sequence > 0
-                             ? options.sequence
-                             : std::min(kDefaultSequence, source.config.n_positions);
+  Architecture shape = source.architecture();
+  config.data.sequence =
+      options.sequence > 0 ? options.sequence : std::min(kDefaultSequence, shape.positions);
   Progress progress;
   progress.phase("reading data");
-  STAGECOACH_ASSIGN_OR_RETURN(
-      TokenData data,
-      read_token_data({options.data, source.config.vocab_size, kBytesTokenizer, Packing::kAuto}));
-  if (data.tokenizer == kBytesTokenizer) {
-    STAGECOACH_RETURN_IF_ERROR(check_byte_model(
-        options.model, fmt::format("'{}'", options.data.front()),
-        "tokenise it with stagecoach-prepare and name the .bin file that it writes"));
-  }
+  STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_token_data({options.data, shape.vocabulary,
+                                                               kBytesTokenizer, Packing::kAuto}));
+  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
+      options.model, data.tokenizer, fmt::format("'{}'", options.data.front()),
+      "tokenise it with stagecoach-prepare and the model's tokenizer, and name the .bin file"));
   STAGECOACH_ASSIGN_OR_RETURN(TokenWindows windows,
                               TokenWindows::create(data, config.data.sequence, true));
   for (const std::string& note : data.notes) progress.line(note);
   progress.phase("loading the model");
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session,
-                              open_model_session(context.backends, config, Gpt2Head::kLoss));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      ModelSession session,
+      open_model_session(context.backends, config, NetworkHead::kLoss, progress));
   progress.phase("evaluating");
   Result<Evaluation> result = evaluate_windows(*session.trainer, windows, kBatch, data.count);
   if (InterruptGuard::is_interrupted()) return kExitInterrupted;

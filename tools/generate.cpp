@@ -81,11 +81,12 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   InterruptGuard guard;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  STAGECOACH_RETURN_IF_ERROR(check_byte_model(
-      options.model, "--prompt",
+  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
+      options.model, kBytesTokenizer, "--prompt",
       "prompts with other tokenizers are not here yet: export the model and generate with "
       "transformers"));
-  int64_t vocabulary = source.config.vocab_size;
+  Architecture shape = source.architecture();
+  int64_t vocabulary = shape.vocabulary;
   if (vocabulary < kByteVocabulary) {
     return invalid_argument(
         fmt::format("the vocabulary of '{}' is {}; the byte tokenizer needs {} or more",
@@ -100,11 +101,12 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   config.output.trace = false;
   config.train.batch = 1;
   config.train.micro_batches = 1;
-  config.data.sequence = std::min(source.config.n_positions, prompt_size + options.tokens);
+  config.data.sequence = std::min(shape.positions, prompt_size + options.tokens);
   Progress progress;
   progress.phase("loading the model");
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSession session,
-                              open_model_session(context.backends, config, Gpt2Head::kLogits));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      ModelSession session,
+      open_model_session(context.backends, config, NetworkHead::kLogits, progress));
   progress.phase("generating");
   Status status = continue_text(*session.trainer, options, config.data.sequence, vocabulary, ids);
   if (InterruptGuard::is_interrupted()) return kExitInterrupted;

@@ -52,12 +52,9 @@ int main(int argument_count, char** arguments) {
   commands.push_back(make_simulate_command());
   commands.push_back(make_plan_command());
   commands.push_back(make_inspect_command());
-  const std::vector<MissingCommand> missing = {
-      {"topology", "the tree and matrix of links"},
-      {"bench", "measurements of bandwidth"},
-      {"export",
-       "Hugging Face folders from checkpoints; eval and generate read checkpoints as they "
-       "are"}};
+  commands.push_back(make_export_command());
+  const std::vector<MissingCommand> missing = {{"topology", "the tree and matrix of links"},
+                                               {"bench", "measurements of bandwidth"}};
   BackendRegistry backends = built_in_backends();
   return run_command_line(commands, missing, backends, argument_count, arguments);
 }

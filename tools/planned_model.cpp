@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/architecture_network.h"
-#include "model/gpt2.h"
 #include "model/model_source.h"
 
 namespace stagecoach {
@@ -61,19 +60,35 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   STAGECOACH_ASSIGN_OR_RETURN(model.sequence,
                               choose_sequence(options.sequence, source.architecture, model.notes));
   std::string dtype_name = options.dtype;
-  if (dtype_name.empty()) dtype_name = source.gpt2 ? "fp32" : "bf16";
+  bool is_gpt2 = source.architecture.family == ModelFamily::kGpt2;
+  if (dtype_name.empty()) dtype_name = is_gpt2 ? "fp32" : "bf16";
   STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(dtype_name));
-  if (source.gpt2 && options.lora_rank == 0) {
-    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_gpt2(*source.gpt2, Gpt2Head::kLoss, dtype));
-  } else {
+  if (source.model && options.lora_rank == 0) {
+    Result<Network> computed =
+        make_network(*source.model, NetworkHead::kLoss, dtype, model.sequence);
+    if (computed.is_ok()) {
+      model.network = std::move(computed).value();
+    } else {
+      source.refusal = computed.status().message();
+    }
+  }
+  if (!source.refusal.empty()) model.notes.push_back("planned only: " + source.refusal);
+  if (model.network.layers.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(
         model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
     note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
                   model.notes);
   }
   model.architecture = source.architecture;
+  if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
+    model.notes.push_back("rotary positions of " +
+                          describe_rotary(std::get<DecoderConfig>(*source.model).rotary));
+  }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);
+  }
+  for (const std::string& field : source.ignored) {
+    model.notes.push_back("field of config.json without meaning here: " + field);
   }
   return model;
 }

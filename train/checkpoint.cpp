@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
-#include "model/gpt2_weights.h"
+#include "model/weight_transfer.h"
 #include "train/checkpoint_tensors.h"
 
 namespace stagecoach {
@@ -200,30 +200,6 @@ Status rename_path(const std::string& from, const std::string& to) {
   return io_error(fmt::format("cannot rename '{}' to '{}': {}", from, to, std::strerror(errno)));
 }
 
-/// Writes all files of a checkpoint into `folder` and makes them durable.
-Status write_files(const std::string& folder, const CheckpointRecord& record, Trainer& trainer) {
-  STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
-  STAGECOACH_RETURN_IF_ERROR(
-      write_file_atomically(folder + "/config.json", record.model.dump(true) + "\n"));
-  auto read = [&trainer](int block, int64_t offset, std::span<float> out) {
-    trainer.read_parameters(block, offset, out);
-  };
-  STAGECOACH_RETURN_IF_ERROR(save_weights(folder, trainer.network(), read));
-  STAGECOACH_RETURN_IF_ERROR(save_moments(folder, trainer));
-  CheckpointRecord stamped = record;
-  stamped.weights_sha256 = trainer.weights_sha256();
-  stamped.loss_scale = trainer.loss_scale();
-  stamped.previous_loss_scale = trainer.previous_loss_scale();
-  if (trainer.keeps_previous()) {
-    STAGECOACH_RETURN_IF_ERROR(save_previous(folder, trainer));
-    stamped.previous_sha256 = previous_sha256(trainer);
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(stamped.moments_sha256, moments_sha256(trainer));
-  STAGECOACH_RETURN_IF_ERROR(
-      write_file_atomically(folder + "/" + kStateFile, record_to_json(stamped, folder).dump(true)));
-  return sync_folder(folder);
-}
-
 /// Makes RUN/checkpoint a link to the newest checkpoint; replaced by a rename, so it always points
 /// to a whole one.
 Status point_link(const std::string& run_folder, const std::string& target_name) {
@@ -340,36 +316,91 @@ Status check_checkpoint_places(const std::string& run_folder, int64_t first, int
       in_the_way));
 }
 
-Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
-                       Trainer& trainer, int64_t keep_last) {
-  STAGECOACH_RETURN_IF_ERROR(trainer.synchronize());
-  std::string name = fmt::format("{}{}", kFolderPrefix, record.iteration);
-  std::string folder = folder_of(run_folder, record.iteration);
-  std::string unfinished = unfinished_folder_of(run_folder, record.iteration);
+CheckpointSave::CheckpointSave(std::string run_folder, CheckpointRecord record, Trainer& trainer)
+    : run_folder_(std::move(run_folder)),
+      unfinished_(unfinished_folder_of(run_folder_, record.iteration)),
+      record_(std::move(record)),
+      trainer_(trainer),
+      needed_(checkpoint_bytes(trainer)) {}
+
+CheckpointSave::~CheckpointSave() {
+  if (!writer_) return;
+  writer_.reset();
+  std::error_code ignored;
+  fs::remove_all(unfinished_, ignored);
+}
+
+Result<std::unique_ptr<CheckpointSave>> CheckpointSave::begin(const std::string& run_folder,
+                                                              CheckpointRecord record,
+                                                              Trainer& trainer) {
+  std::unique_ptr<CheckpointSave> save(new CheckpointSave(run_folder, std::move(record), trainer));
+  std::string folder = folder_of(run_folder, save->iteration());
   std::error_code ignored;
   if (fs::exists(folder, ignored)) {
-    if (read_record(folder).is_ok()) return Status::ok();
+    if (read_record(folder).is_ok()) return save;
     if (!is_ours(folder)) {
       return io_error(fmt::format(
           "cannot save a checkpoint: '{}' is in the way and is not one; move it away", folder));
     }
-    remove_folder(run_folder, record.iteration, folder);
+    remove_folder(run_folder, save->iteration(), folder);
   }
-  fs::remove_all(unfinished, ignored);
-  ByteCount needed = checkpoint_bytes(trainer);
-  auto write = [&]() -> Status {
-    STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, needed));
-    STAGECOACH_RETURN_IF_ERROR(write_files(unfinished, record, trainer));
-    STAGECOACH_RETURN_IF_ERROR(rename_path(unfinished, folder));
-    STAGECOACH_RETURN_IF_ERROR(sync_folder(run_folder));
-    return point_link(run_folder, name);
+  fs::remove_all(save->unfinished_, ignored);
+  auto open = [&]() -> Status {
+    STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, save->needed_));
+    STAGECOACH_RETURN_IF_ERROR(make_folders(save->unfinished_));
+    STAGECOACH_ASSIGN_OR_RETURN(save->writer_, StateWriter::create(save->unfinished_, trainer));
+    return Status::ok();
   };
-  if (Status status = write(); !status.is_ok()) {
-    fs::remove_all(unfinished, ignored);
-    return describe_save_failure(status, run_folder, needed);
+  if (Status status = open(); !status.is_ok()) {
+    fs::remove_all(save->unfinished_, ignored);
+    return describe_save_failure(status, run_folder, save->needed_);
   }
-  prune(run_folder, keep_last);
+  STAGECOACH_RETURN_IF_ERROR(trainer.begin_reading(save->writer_));
+  save->record_.loss_scale = trainer.loss_scale();
+  save->record_.previous_loss_scale = trainer.previous_loss_scale();
+  return save;
+}
+
+bool CheckpointSave::is_done() const {
+  return !writer_ || writer_->is_done();
+}
+
+/// Ends the folder and gives it its name.
+Status CheckpointSave::write() {
+  STAGECOACH_ASSIGN_OR_RETURN(StateDigests digests, writer_->wait());
+  record_.weights_sha256 = std::move(digests.weights);
+  record_.moments_sha256 = std::move(digests.moments);
+  record_.previous_sha256 = std::move(digests.previous);
+  STAGECOACH_RETURN_IF_ERROR(
+      write_file_atomically(unfinished_ + "/config.json", record_.model.dump(true) + "\n"));
+  STAGECOACH_RETURN_IF_ERROR(
+      write_file_atomically(fmt::format("{}/{}", unfinished_, kStateFile),
+                            record_to_json(record_, unfinished_).dump(true)));
+  STAGECOACH_RETURN_IF_ERROR(sync_folder(unfinished_));
+  STAGECOACH_RETURN_IF_ERROR(rename_path(unfinished_, folder_of(run_folder_, record_.iteration)));
+  STAGECOACH_RETURN_IF_ERROR(sync_folder(run_folder_));
+  return point_link(run_folder_, fmt::format("{}{}", kFolderPrefix, record_.iteration));
+}
+
+Status CheckpointSave::publish(int64_t keep_last) {
+  if (!writer_) return Status::ok();
+  if (!writer_->is_done()) STAGECOACH_RETURN_IF_ERROR(trainer_.finish_reading());
+  Status status = write();
+  writer_.reset();
+  if (!status.is_ok()) {
+    std::error_code ignored;
+    fs::remove_all(unfinished_, ignored);
+    return describe_save_failure(status, run_folder_, needed_);
+  }
+  prune(run_folder_, keep_last);
   return Status::ok();
+}
+
+Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
+                       Trainer& trainer, int64_t keep_last) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointSave> save,
+                              CheckpointSave::begin(run_folder, record, trainer));
+  return save->publish(keep_last);
 }
 
 Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder,
@@ -417,7 +448,7 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  STAGECOACH_RETURN_IF_ERROR(load_weights(checkpoint.path, trainer.network(), write));
+  STAGECOACH_RETURN_IF_FAILED(load_weights(checkpoint.path, trainer.network(), write));
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   bool has_previous = trainer.keeps_previous() && !checkpoint.record.previous_sha256.empty();
   if (has_previous) STAGECOACH_RETURN_IF_ERROR(load_previous(checkpoint.path, trainer));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/json.h"
 #include "core/status.h"
 #include "train/config.h"
+#include "train/state_writer.h"
 #include "train/trainer.h"
 
 namespace stagecoach {
@@ -52,11 +54,37 @@ Status check_free_space(const std::string& folder, ByteCount needed);
 /// else an io failure that names it. Ones that are damaged will be replaced.
 Status check_checkpoint_places(const std::string& run_folder, int64_t first, int64_t last);
 
-/// Writes RUN/checkpoint-<iteration>, makes RUN/checkpoint point to it and deletes all but the
-/// `keep_last` newest. A crash at any moment leaves the previous checkpoint whole: everything is
-/// written and synchronised in a temporary folder that is renamed last. Does nothing when the
-/// folder already holds this iteration. Errors: io, naming the file, bytes needed and free; the
-/// temporary folder is gone then.
+/// A checkpoint that is written while training goes on, see StateWriter. A crash at any moment
+/// leaves the previous one whole: everything is written and synchronised in a temporary folder that
+/// is renamed last.
+class CheckpointSave {
+ public:
+  /// Begins RUN/checkpoint-<iteration>, of the last step that `trainer` was asked for, which must
+  /// outlive this. Errors: io, naming the file, bytes needed and free; what stopped `trainer`.
+  static Result<std::unique_ptr<CheckpointSave>> begin(const std::string& run_folder,
+                                                       CheckpointRecord record, Trainer& trainer);
+  /// Removes what has been written, unless it was published.
+  ~CheckpointSave();
+
+  int64_t iteration() const { return record_.iteration; }
+  ByteCount size_bytes() const { return needed_; }
+  /// Whether publish() need not wait.
+  bool is_done() const;
+  /// Returns when all is written: makes RUN/checkpoint point to it and deletes all but the
+  /// `keep_last` newest. Errors as of `begin`.
+  Status publish(int64_t keep_last);
+
+ private:
+  CheckpointSave(std::string run_folder, CheckpointRecord record, Trainer& trainer);
+  Status write();
+  std::string run_folder_, unfinished_;
+  CheckpointRecord record_;
+  Trainer& trainer_;
+  ByteCount needed_ = 0;
+  std::shared_ptr<StateWriter> writer_;  ///< null: the folder holds this iteration already
+};
+
+/// Both at once. Does nothing when the folder already holds this iteration.
 Status save_checkpoint(const std::string& run_folder, const CheckpointRecord& record,
                        Trainer& trainer, int64_t keep_last);
 

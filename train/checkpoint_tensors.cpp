@@ -16,15 +16,6 @@ std::vector<int64_t> dimensions(const Shape& shape) {
 
 constexpr Moment kMoments[] = {Moment::kFirst, Moment::kSecond};
 
-/// Those of them that are kept.
-std::span<const Moment> kept_moments(const MomentOptions& moments) {
-  return std::span(kMoments).first(static_cast<size_t>(moments.count));
-}
-
-std::string moment_name(const ParameterInfo& parameter, Moment moment) {
-  return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
-}
-
 /// Calls `visit(block, parameter)`, which returns a Status, for all that is trained, in block
 /// order; ends with the first failure.
 template <typename Visit>
@@ -69,12 +60,9 @@ std::span<const std::byte> previous_of(const Trainer& trainer, int block,
   return trainer.previous_copy(block, parameter.offset, parameter.shape.element_count());
 }
 
-constexpr const char* kScalesSuffix = ".scales";
-
-/// The bytes of a tensor that must be of `type` and `shape`.
-Result<std::span<const std::byte>> find_tensor(const SafetensorsFile& file, const std::string& name,
-                                               SafetensorsType type,
-                                               const std::vector<int64_t>& shape) {
+/// A tensor that must be of `type` and `shape`.
+Result<const SafetensorInfo*> find_tensor(const SafetensorsFile& file, const std::string& name,
+                                          SafetensorsType type, const std::vector<int64_t>& shape) {
   const SafetensorInfo* tensor = file.find(name);
   if (tensor == nullptr) {
     return data_loss(fmt::format("'{}': tensor '{}' is missing", file.path(), name));
@@ -85,19 +73,61 @@ Result<std::span<const std::byte>> find_tensor(const SafetensorsFile& file, cons
                                  format_shape(tensor->shape), safetensors_type_name(type),
                                  format_shape(shape)));
   }
-  return file.bytes(*tensor);
+  return tensor;
 }
 
 /// Copies it, bit for bit.
 Status load_tensor(const SafetensorsFile& file, const std::string& name, SafetensorsType type,
                    const std::vector<int64_t>& shape, std::span<std::byte> out) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::span<const std::byte> bytes,
-                              find_tensor(file, name, type, shape));
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-  return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor, find_tensor(file, name, type, shape));
+  return file.read(*tensor, 0, out);
 }
 
 }  // namespace
+
+std::span<const Moment> kept_moments(const MomentOptions& moments) {
+  return std::span(kMoments).first(static_cast<size_t>(moments.count));
+}
+
+std::string moment_name(const ParameterInfo& parameter, Moment moment) {
+  return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
+}
+
+std::vector<SafetensorsTensor> weight_tensors(const Trainer& trainer) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const ParameterBlock& block : trainer.network().blocks) {
+    for (const ParameterInfo& parameter : block.parameters) {
+      tensors.push_back({parameter.name, SafetensorsType::kF32, dimensions(parameter.shape)});
+    }
+  }
+  return tensors;
+}
+
+std::vector<SafetensorsTensor> moment_tensors(const Trainer& trainer) {
+  std::vector<SafetensorsTensor> tensors;
+  const MomentOptions& moments = trainer.moments();
+  Status status = for_each_moment(trainer, [&](int, const ParameterInfo& parameter, Moment moment) {
+    std::string name = moment_name(parameter, moment);
+    tensors.push_back({name, type_of(moments.format), dimensions(parameter.shape)});
+    if (moments.format != MomentFormat::kBlockwise8) return Status::ok();
+    int64_t scales = moment_scale_count({}, parameter.shape.element_count());
+    tensors.push_back({name + kScalesSuffix, SafetensorsType::kF32, {scales}});
+    return Status::ok();
+  });
+  STAGECOACH_CHECK(status.is_ok());
+  return tensors;
+}
+
+std::vector<SafetensorsTensor> previous_tensors(const Trainer& trainer) {
+  std::vector<SafetensorsTensor> tensors;
+  SafetensorsType type = type_of(trainer.network().dtype);
+  Status status = for_each_trained(trainer, [&](int, const ParameterInfo& parameter) {
+    tensors.push_back({parameter.name, type, dimensions(parameter.shape)});
+    return Status::ok();
+  });
+  STAGECOACH_CHECK(status.is_ok());
+  return tensors;
+}
 
 Result<std::string> moments_sha256(Trainer& trainer) {
   Sha256 digest;
@@ -109,29 +139,6 @@ Result<std::string> moments_sha256(Trainer& trainer) {
   };
   STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
   return digest.hex();
-}
-
-Status save_moments(const std::string& folder, Trainer& trainer) {
-  std::vector<SafetensorsTensor> tensors;
-  auto add = [&](int block, const ParameterInfo& parameter, Moment moment) {
-    MomentView view = view_of(trainer, block, parameter, moment);
-    SafetensorsTensor tensor;
-    tensor.shape = dimensions(parameter.shape);
-    tensor.name = moment_name(parameter, moment);
-    tensor.type = type_of(trainer.moments().format);
-    tensor.data = view.values.data();
-    if (!view.scales.empty()) {
-      SafetensorsTensor scales;
-      scales.shape = {static_cast<int64_t>(view.scales.size())};
-      scales.name = tensor.name + kScalesSuffix;
-      scales.data = view.scales.data();
-      tensors.push_back(std::move(scales));
-    }
-    tensors.push_back(std::move(tensor));
-    return Status::ok();
-  };
-  STAGECOACH_RETURN_IF_ERROR(for_each_moment(trainer, add));
-  return write_safetensors(folder + "/" + kMomentsFile, std::move(tensors));
 }
 
 Status load_moments(const std::string& folder, Trainer& trainer) {
@@ -161,28 +168,15 @@ std::string previous_sha256(const Trainer& trainer) {
   return digest.hex();
 }
 
-Status save_previous(const std::string& folder, const Trainer& trainer) {
-  std::vector<SafetensorsTensor> tensors;
-  auto add = [&](int block, const ParameterInfo& parameter) {
-    SafetensorsTensor tensor;
-    tensor.shape = dimensions(parameter.shape);
-    tensor.name = parameter.name;
-    tensor.type = type_of(trainer.network().dtype);
-    tensor.data = previous_of(trainer, block, parameter).data();
-    tensors.push_back(std::move(tensor));
-    return Status::ok();
-  };
-  STAGECOACH_RETURN_IF_ERROR(for_each_trained(trainer, add));
-  return write_safetensors(folder + "/" + kPreviousFile, std::move(tensors));
-}
-
 Status load_previous(const std::string& folder, Trainer& trainer) {
   STAGECOACH_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::open(folder + "/" + kPreviousFile));
   return for_each_trained(trainer, [&](int block, const ParameterInfo& parameter) -> Status {
-    STAGECOACH_ASSIGN_OR_RETURN(std::span<const std::byte> bytes,
+    STAGECOACH_ASSIGN_OR_RETURN(const SafetensorInfo* tensor,
                                 find_tensor(file, parameter.name, type_of(trainer.network().dtype),
                                             dimensions(parameter.shape)));
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor->size));
+    STAGECOACH_RETURN_IF_ERROR(file.read(*tensor, 0, bytes));
     trainer.write_previous_copy(block, parameter.offset, bytes);
     return Status::ok();
   });

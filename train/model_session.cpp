@@ -4,7 +4,7 @@
 
 #include "core/log.h"
 #include "hal/device_spec.h"
-#include "model/gpt2_weights.h"
+#include "model/weight_transfer.h"
 
 namespace stagecoach {
 
@@ -57,6 +57,23 @@ TrainerOptions trainer_options(const TrainConfig& config) {
 
 }  // namespace
 
+namespace {
+
+/// Learned positions end; those that heads turn by go on, where the model was not trained.
+Status check_sequence(const ModelSource& source, int64_t sequence) {
+  Architecture shape = source.architecture();
+  if (sequence <= shape.positions) return Status::ok();
+  std::string what = fmt::format("data.sequence = {} is longer than the {} positions of model '{}'",
+                                 sequence, shape.positions, source.name);
+  if (shape.family != ModelFamily::kGpt2) {
+    log_warning(what + ": its positions go on, but it may not have been trained there");
+    return Status::ok();
+  }
+  return invalid_argument(fmt::format("{}; set data.sequence = {} or less", what, shape.positions));
+}
+
+}  // namespace
+
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(model.path));
   if (model.init == "weights") STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
@@ -66,12 +83,11 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
   for (const std::string& field : source.ignored) {
     log_info(fmt::format("{}: field of config.json without meaning here: {}", source.name, field));
   }
-  if (sequence > source.config.n_positions) {
-    return invalid_argument(
-        fmt::format("data.sequence = {} is longer than the {} positions of model '{}'; set "
-                    "data.sequence = {} or less",
-                    sequence, source.config.n_positions, source.name, source.config.n_positions));
+  if (const auto* decoder = std::get_if<DecoderConfig>(&source.model)) {
+    log_info(
+        fmt::format("{}: rotary positions of {}", source.name, describe_rotary(decoder->rotary)));
   }
+  STAGECOACH_RETURN_IF_ERROR(check_sequence(source, sequence));
   return source;
 }
 
@@ -85,11 +101,18 @@ Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
   return backends.open_devices(use, {.is_deterministic = config.train.deterministic == "true"});
 }
 
-Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
+Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, NetworkHead head,
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
-  STAGECOACH_ASSIGN_OR_RETURN(Network network, make_gpt2(source.config, head, config.model.dtype));
+  DType dtype = config.model.dtype;
+  int64_t sequence = config.data.sequence;
+  Result<Network> made = make_network(source.model, head, dtype, sequence);
+  if (!made.is_ok()) return made.status().with_context(source.name);
+  Network network = std::move(made).value();
+  if (config.model.init == "weights" && !source.weights_folder.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(check_weights(source.weights_folder, network));
+  }
   std::vector<Device*> used;
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
   TrainerOptions options = trainer_options(config);
@@ -97,6 +120,9 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
   STAGECOACH_ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
       Trainer::create(std::move(network), std::move(used), std::move(options)));
+  for (const ConstantBlock& constant : network_constants(source.model, dtype, sequence)) {
+    STAGECOACH_RETURN_IF_ERROR(trainer->write_parameters(constant.block, 0, constant.values));
+  }
   if (config.optimizer.moments != "fp32") {
     log_info(fmt::format("optimizer.moments = \"{}\": {}", config.optimizer.moments,
                          kMomentsChangeNumerics));
@@ -110,7 +136,8 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Hea
   return trainer;
 }
 
-Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer) {
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                       Progress& progress) {
   if (model.init == "random") {
     trainer.initialize_parameters();
     return Status::ok();
@@ -118,18 +145,28 @@ Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trai
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  return load_weights(source.weights_folder, trainer.network(), write);
+  auto show = [&progress](ByteCount read_bytes, ByteCount total_bytes) {
+    progress.update(fmt::format("reading weights: {} of {}", format_bytes(read_bytes),
+                                format_bytes(total_bytes)));
+  };
+  STAGECOACH_ASSIGN_OR_RETURN(LoadedWeights loaded,
+                              load_weights(source.weights_folder, trainer.network(), write, show));
+  progress.line(fmt::format("read {} of weights from {} in {:.2f} s, {:.2f} GB/s",
+                            format_bytes(loaded.bytes), source.weights_folder, loaded.seconds,
+                            static_cast<double>(loaded.bytes) / loaded.seconds * 1e-9));
+  return Status::ok();
 }
 
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
-                                        Gpt2Head head) {
+                                        NetworkHead head, Progress& progress) {
   ModelSession session;
   STAGECOACH_ASSIGN_OR_RETURN(session.source,
                               resolve_model_for(config.model, config.data.sequence));
   STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config));
   STAGECOACH_ASSIGN_OR_RETURN(session.trainer,
                               make_trainer(session.source, head, config, session.devices));
-  STAGECOACH_RETURN_IF_ERROR(fill_parameters(session.source, config.model, *session.trainer));
+  STAGECOACH_RETURN_IF_ERROR(
+      fill_parameters(session.source, config.model, *session.trainer, progress));
   return session;
 }
 

@@ -6,9 +6,9 @@
 
 #include "core/status.h"
 #include "hal/backend_registry.h"
-#include "model/gpt2.h"
 #include "model/model_source.h"
 #include "train/config.h"
+#include "train/progress.h"
 #include "train/trainer.h"
 
 namespace stagecoach {
@@ -32,16 +32,18 @@ Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
 
 /// Builds network and trainer on opened devices. Parameters are not filled yet. `pin_watch` as in
 /// TrainerOptions.
-Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Gpt2Head head,
+Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, NetworkHead head,
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch = {});
 
-/// Fills parameters: from the source's weights, or at random when model.init says so.
-Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer);
+/// Fills parameters: from the source's weights, or at random when model.init says so. `progress`
+/// shows how far reading is, and how fast it was.
+Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                       Progress& progress);
 
 /// All of the above for evaluation and generation.
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,
-                                        Gpt2Head head);
+                                        NetworkHead head, Progress& progress);
 
 }  // namespace stagecoach

@@ -40,7 +40,7 @@ Status prepare_files(const PreparedRun& run, const char* key, const std::vector<
                      bool keep_tail, Progress& progress, TokenData& data,
                      std::optional<TokenWindows>& windows) {
   const DataConfig& config = run.config.data;
-  DataRequest request{files, run.session.source.config.vocab_size, config.tokenizer,
+  DataRequest request{files, run.session.source.architecture().vocabulary, config.tokenizer,
                       packing_of(config)};
   Result<TokenData> read = read_token_data(request, scan_watch(progress));
   if (!read.is_ok()) return read.status().with_context(key);
@@ -66,7 +66,7 @@ Status prepare_files(const PreparedRun& run, const char* key, const std::vector<
 }
 
 /// Warns when tokens were made with another tokenizer than the one beside the weights.
-Status check_model_tokenizer(const PreparedRun& run) {
+Status warn_of_other_tokenizer(const PreparedRun& run) {
   const ModelConfig& model = run.config.model;
   const std::string& tokens = run.train_data.tokenizer;
   std::error_code ignored;
@@ -85,7 +85,7 @@ Status prepare_data(PreparedRun& run, Progress& progress) {
   const DataConfig& data = run.config.data;
   STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.train", data.train, false, progress,
                                            run.train_data, run.train_windows));
-  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(run));
+  STAGECOACH_RETURN_IF_ERROR(warn_of_other_tokenizer(run));
   if (!data.validation.empty()) {
     STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.validation", data.validation, true,
                                              progress, run.validation_data,
@@ -102,6 +102,12 @@ Status prepare_data(PreparedRun& run, Progress& progress) {
       std::make_unique<BatchSampler>(*run.train_windows, run.config.train.batch, data.seed);
   int64_t epochs = run.config.train.epochs;
   run.iterations = epochs > 0 ? run.sampler->iterations_of(epochs) : run.config.train.iterations;
+  if (int64_t warmup = run.config.optimizer.warmup; warmup > run.iterations) {
+    log_warning(
+        fmt::format("optimizer.warmup = {} is longer than the run's {} iterations, so the "
+                    "learning rate never reaches optimizer.lr; lower it",
+                    warmup, run.iterations));
+  }
   if (run.iterations <= kMaxIterations) return Status::ok();
   return invalid_argument(fmt::format(
       "train.epochs = {} are {} iterations over {} sequences; allowed: {} or fewer; lower it",
@@ -171,7 +177,7 @@ bool has_summary(const std::string& folder, int64_t iterations) {
 }
 
 Status prepare_resume(PreparedRun& run) {
-  run.model_json = gpt2_config_to_json(run.session.source.config);
+  run.model_json = run.session.source.config_json;
   STAGECOACH_ASSIGN_OR_RETURN(run.resume_from, choose_checkpoint(run.config.output));
   if (!run.resume_from.has_value()) return Status::ok();
   std::vector<std::string> notes;
@@ -266,7 +272,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.trainer,
-                              make_trainer(run->session.source, Gpt2Head::kLoss, config,
+                              make_trainer(run->session.source, NetworkHead::kLoss, config,
                                            run->session.devices, pin_watch(progress)));
   STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
   return run;

@@ -132,6 +132,7 @@ struct Trainer::Impl {
   std::vector<double> controller_fractions, exposed_fractions, simulated_bubbles;
   std::vector<double> steps_ns;  ///< whole steps since the plan was adopted
   ByteCount bytes_up = 0, bytes_down = 0;
+  int64_t reading_wait_ns = 0;  ///< with plans before this one
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -300,6 +301,10 @@ Pinning Trainer::Impl::pinning() const {
 
 /// Gives devices the memory of a plan and runs by it from now on.
 Status Trainer::Impl::adopt(PlannedRun next) {
+  if (executor) {
+    STAGECOACH_RETURN_IF_ERROR(executor->finish_reading());
+    reading_wait_ns += executor->reading_wait_ns();
+  }
   executor.reset();
   store.reset();
   planned = std::move(next);
@@ -693,6 +698,32 @@ Status Trainer::synchronize() {
   return wait_until_reached(impl_->worker.last_submitted());
 }
 
+Status Trainer::begin_reading(std::shared_ptr<BlockReader> reader) {
+  STAGECOACH_RETURN_IF_ERROR(finish_reading());
+  if (impl_->scales_loss()) {
+    STAGECOACH_RETURN_IF_ERROR(impl_->executor->await_verdicts(impl_->steps_asked));
+  }
+  return impl_->executor->start_reading(std::move(reader));
+}
+
+bool Trainer::is_reading() const {
+  return impl_->executor->is_reading();
+}
+
+Status Trainer::finish_reading() {
+  STAGECOACH_RETURN_IF_ERROR(impl_->executor->finish_reading());
+  impl_->take_finished();
+  return Status::ok();
+}
+
+int64_t Trainer::reading_wait_ns() const {
+  return impl_->reading_wait_ns + impl_->executor->reading_wait_ns();
+}
+
+const HostState& Trainer::host_state() const {
+  return *impl_->state;
+}
+
 std::vector<StepUpdate> Trainer::take_updates() {
   return std::exchange(impl_->updates, {});
 }
@@ -705,7 +736,7 @@ void Trainer::read_parameters(int block, int64_t offset, std::span<float> out) c
   impl_->state->read_parameters(block, offset, out);
 }
 Status Trainer::write_parameters(int block, int64_t offset, std::span<const float> values) {
-  STAGECOACH_CHECK(impl_->executor->is_idle());
+  STAGECOACH_CHECK(impl_->executor->is_idle() && !is_reading());
   return impl_->state->write_parameters(block, offset, values);
 }
 const MomentOptions& Trainer::moments() const {

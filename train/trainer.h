@@ -11,6 +11,7 @@
 #include "core/trace.h"
 #include "hal/device.h"
 #include "memory/host_state.h"
+#include "scheduler/block_reader.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
 #include "scheduler/network.h"
@@ -72,7 +73,7 @@ class Trainer {
   /// Copies fp32 parameters of a block from element `offset` on; call synchronize() before this and
   /// what follows up to write_moment.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
-  /// Sets them and what devices read. Invalid argument when one is not finite.
+  /// Sets them and what devices read. Invalid argument when one is not finite. Any thread.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
   /// What is kept of moments.
   const MomentOptions& moments() const;
@@ -110,6 +111,17 @@ class Trainer {
   Status step(double learning_rate);
   /// Returns when everything has ended: parameters and moments on the host are final.
   Status synchronize();
+  /// Begins to read all blocks as the last step leaves them, while this trains on: the next update
+  /// of a block waits until it has been read. An earlier reader is awaited first, in fp16 the last
+  /// step's verdict too, so that loss_scale() is its. What is read is host_state(), on the reader's
+  /// queue.
+  Status begin_reading(std::shared_ptr<BlockReader> reader);
+  bool is_reading() const;
+  /// Returns when all has been read; the reader's queue may still be at its end.
+  Status finish_reading();
+  /// For how long updates have waited for readers so far.
+  int64_t reading_wait_ns() const;
+  const HostState& host_state() const;
   /// Steps that have ended since the last call, in order.
   std::vector<StepUpdate> take_updates();
 

@@ -122,6 +122,7 @@ class TrainingRun {
   }
 
   Status start();
+  Result<TrainingEnd> train();
   Status iterate();
   Status synchronize();
   Status check_host_memory();
@@ -130,6 +131,8 @@ class TrainingRun {
   Status write_metrics(const Json& record);
   Status evaluate();
   Status save();
+  Status begin_save();
+  Status end_save();
   void show_progress(const StepLoss& loss);
   Json summary() const;
 
@@ -153,7 +156,10 @@ class TrainingRun {
 
   int64_t iteration_ = 0;  ///< updates done or begun
   std::deque<Begun> begun_;
-  int64_t saved_iteration_ = -1;
+  int64_t saved_iteration_ = -1;  ///< or being saved
+  std::unique_ptr<CheckpointSave> saving_;
+  int64_t save_start_ns_ = 0, save_wait_ns_ = 0;
+  double saves_waited_s_ = 0;  ///< updates for saves that have ended
   int64_t evaluated_iteration_ = -1;
   int64_t start_ns_ = 0;
   double loss_first_ = 0;
@@ -180,7 +186,8 @@ Status TrainingRun::start() {
     progress_.line(fmt::format("continuing from {} at iteration {} of {}", run_.resume_from->path,
                                iteration_, run_.iterations));
   } else {
-    STAGECOACH_RETURN_IF_ERROR(fill_parameters(run_.session.source, config().model, trainer_));
+    STAGECOACH_RETURN_IF_ERROR(
+        fill_parameters(run_.session.source, config().model, trainer_, progress_));
   }
   // From here on the output folder is written to.
   STAGECOACH_RETURN_IF_ERROR(make_folders(folder()));
@@ -197,6 +204,17 @@ Status TrainingRun::start() {
 }
 
 Result<TrainingEnd> TrainingRun::go() {
+  Result<TrainingEnd> end = train();
+  // A checkpoint that was on disk when something failed is not lost.
+  if (!end.is_ok() && saving_ && saving_->is_done() && log_ended().is_ok() &&
+      (begun_.empty() || begun_.front().iteration > saving_->iteration())) {
+    Status published = saving_->publish(config().output.keep_last);
+    if (!published.is_ok()) progress_.line(published.message());
+  }
+  return end;
+}
+
+Result<TrainingEnd> TrainingRun::train() {
   if (InterruptGuard::is_interrupted()) return TrainingEnd::kInterrupted;
   STAGECOACH_RETURN_IF_ERROR(start());
   // An interrupt ends the evaluation of the iteration that it saves.
@@ -214,7 +232,13 @@ Result<TrainingEnd> TrainingRun::go() {
     STAGECOACH_RETURN_IF_ERROR(check_host_memory());
     const OutputConfig& output = config().output;
     bool save_now = output.save_every > 0 && iteration_ % output.save_every == 0;
-    if (save_now || is_last()) STAGECOACH_RETURN_IF_ERROR(save());
+    if (is_last()) {
+      STAGECOACH_RETURN_IF_ERROR(save());
+    } else if (save_now) {
+      STAGECOACH_RETURN_IF_ERROR(begin_save());
+    } else if (saving_ && saving_->is_done()) {
+      STAGECOACH_RETURN_IF_ERROR(end_save());
+    }
     if (!evaluation_is_due()) continue;
     Status status = evaluate();
     if (status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted()) continue;
@@ -342,10 +366,10 @@ Status TrainingRun::evaluate() {
   return write_metrics(validation_metrics_to_json(iteration_, result.loss));
 }
 
-Status TrainingRun::save() {
+/// Saves what the iterations so far make, while training goes on.
+Status TrainingRun::begin_save() {
   if (saved_iteration_ == iteration_) return Status::ok();
-  STAGECOACH_RETURN_IF_ERROR(synchronize());
-  progress_.phase(fmt::format("iteration {}: saving a checkpoint", iteration_));
+  STAGECOACH_RETURN_IF_ERROR(end_save());
   CheckpointRecord record;
   record.iteration = iteration_;
   record.config = train_config_to_json(config());
@@ -356,10 +380,36 @@ Status TrainingRun::save() {
   record.targets = targets_;
   record.loss_first = loss_first_;
   record.loss_last = loss_last_;
-  STAGECOACH_RETURN_IF_ERROR(
-      save_checkpoint(folder(), record, trainer_, config().output.keep_last));
+  save_start_ns_ = now_ns();
+  save_wait_ns_ = trainer_.reading_wait_ns();
+  STAGECOACH_ASSIGN_OR_RETURN(saving_,
+                              CheckpointSave::begin(folder(), std::move(record), trainer_));
   saved_iteration_ = iteration_;
   return Status::ok();
+}
+
+/// The end of a save that has been begun, if there is one.
+Status TrainingRun::end_save() {
+  if (!saving_) return Status::ok();
+  std::unique_ptr<CheckpointSave> save = std::move(saving_);
+  STAGECOACH_RETURN_IF_ERROR(trainer_.finish_reading());
+  STAGECOACH_RETURN_IF_ERROR(log_ended());
+  // Lines of metrics must not be missing that a resumed run does not write again.
+  bool is_logged = begun_.empty() || begun_.front().iteration > save->iteration();
+  if (!is_logged) STAGECOACH_RETURN_IF_ERROR(synchronize());
+  STAGECOACH_RETURN_IF_ERROR(save->publish(config().output.keep_last));
+  double waited = static_cast<double>(trainer_.reading_wait_ns() - save_wait_ns_) * 1e-9;
+  saves_waited_s_ += waited;
+  progress_.line(fmt::format(
+      "iteration {}: saved a checkpoint of {} in {:.1f} s; updates waited {:.2f} s for it",
+      save->iteration(), format_bytes(save->size_bytes()), seconds_since(save_start_ns_), waited));
+  return Status::ok();
+}
+
+Status TrainingRun::save() {
+  progress_.phase(fmt::format("iteration {}: saving a checkpoint", iteration_));
+  STAGECOACH_RETURN_IF_ERROR(begin_save());
+  return end_save();
 }
 
 Json TrainingRun::summary() const {
@@ -416,6 +466,7 @@ Json TrainingRun::summary() const {
   json["host_pinned_bytes"] = report.pinning.pinned;
   json["host_unpinned_bytes"] = report.pinning.asked - report.pinning.pinned;
   json["host_peak_bytes"] = host_peak_bytes();
+  json["save_wait_s"] = saves_waited_s_;
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
   if (options_.race_count) json["races"] = options_.race_count();

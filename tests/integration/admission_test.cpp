@@ -63,7 +63,7 @@ struct RandomRun {
     return static_cast<ByteCount>(static_cast<double>(size) *
                                   std::uniform_real_distribution<double>(low, high)(random));
   }
-  Network network() const { return make_gpt2(model, Gpt2Head::kLoss, dtype).value(); }
+  Network network() const { return make_gpt2(model, NetworkHead::kLoss, dtype).value(); }
 
   std::mt19937_64 random;
   Gpt2Config model;
@@ -198,7 +198,7 @@ TEST(Admission, PassesBeforeAStepTakeMoreAndAreCheckedToo) {
       return HostLimits{host_memory, "the test", {}};
     };
     auto make = [&] {
-      Network network = make_gpt2(run.model, Gpt2Head::kLoss, DType::kBF16).value();
+      Network network = make_gpt2(run.model, NetworkHead::kLoss, DType::kBF16).value();
       return Trainer::create(std::move(network), {devices[0].get()}, run.options).value();
     };
     planned = make()->report().host_planned_bytes;

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(All, BoundSchedule,
                                            "looped-bfs", "zb-h1", "zb-v"));
 
 TEST_P(BoundSchedule, DevicesChangeNoBit) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     for (const char* devices : {"cpu:1", "cpu:2", "cpu:3", "cpu:4"}) {
       EXPECT_EQ(sha_of(bound_run(GetParam(), devices, dtype, 1)), expected_sha(dtype, 1))
           << devices << " " << dtype_name(dtype);
@@ -56,7 +56,7 @@ TEST_P(BoundSchedule, DevicesChangeNoBit) {
 
 TEST_P(BoundSchedule, RoundsKeyTheNumericsAndNothingElseDoes) {
   for (int rounds : {2, 12}) {
-    for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
       for (const char* devices : {"cpu:2", "cpu:4"}) {
         EXPECT_EQ(sha_of(bound_run(GetParam(), devices, dtype, rounds)),
                   expected_sha(dtype, rounds))
@@ -91,7 +91,7 @@ TEST_P(BoundSchedule, UnevenSpeedsChangeNoBit) {
 }
 
 TEST_P(BoundSchedule, WhatIsKeptChangesNoBit) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     for (const char* devices : {"cpu:1", "cpu:4"}) {
       TinyRun run = bound_run(GetParam(), devices, dtype, 1);
       run.options.activations = "recompute";
@@ -125,7 +125,7 @@ TEST(BoundEvaluation, GivesTheLossOfTheStreamedSchedule) {
     TinyRun run = bound_run(schedule, "cpu:2", DType::kF32, 1);
     auto devices = built_in_backends().open_devices(run.devices).value();
     std::vector<Device*> pointers = {devices[0].get(), devices[1].get()};
-    auto trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(),
+    auto trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
                                    pointers, run.options)
                        .value();
     trainer->initialize_parameters();

@@ -60,7 +60,7 @@ void expect_share_changes_no_bit(TinyRun run, const std::string& what) {
 
 TEST(DeviceShare, ChangesNoBit) {
   for (const char* update : {"barrier", "overlap", "async"}) {
-    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
       for (const char* devices : {"cpu:1", "cpu:2", "cpu:3"}) {
         TinyRun run = share_run(update, 0, devices);
         run.dtype = dtype;
@@ -227,7 +227,7 @@ void expect_no_race(const TinyRun& run, std::unique_ptr<Backend> backend, const 
 TEST(DeviceShare, IsFreeOfRaces) {
   for (const char* update : {"overlap", "async"}) {
     for (double clip_norm : {0.0, 0.5}) {
-      for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
         TinyRun run = share_run(update, 0.5, "cpu:2");
         run.options.clip_norm = clip_norm;
         run.dtype = dtype;

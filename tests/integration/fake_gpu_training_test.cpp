@@ -103,7 +103,7 @@ TEST_F(FakeGpuTraining, AKernelThatFailsEndsTheRunWithItsSite) {
 // What of the state is pageable travels through the lanes' rings, so that no copy of it is one that
 // drivers do not let run beside others; without rings such copies are made, and give the same bits.
 TEST_F(FakeGpuTraining, PageableStateTravelsThroughRings) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     TinyRun run = run_on("fake_gpu:all");
     run.dtype = dtype;
     run.options.rounds = 2;
@@ -228,7 +228,7 @@ TEST_F(FakeGpuMemory, PlansHoldAndNothingIsAllocatedAfterWarmUp) {
     options.sequence = 16;
     options.micro_batches = 2;
     Gpt2Config model = wide_vocabulary();
-    auto trainer = Trainer::create(make_gpt2(model, Gpt2Head::kLoss, DType::kBF16).value(),
+    auto trainer = Trainer::create(make_gpt2(model, NetworkHead::kLoss, DType::kBF16).value(),
                                    {(*devices)[0].get(), (*devices)[1].get()}, options);
     ASSERT_TRUE(trainer.is_ok()) << trainer.status().to_string();
     (*trainer)->initialize_parameters();

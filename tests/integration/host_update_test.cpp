@@ -26,7 +26,7 @@ struct HostUpdate : ::testing::Test {
     run.options.update = update;
     run.options.loss_scale = 1;  // of fp16: nothing is skipped
     run.model.attn_pdrop = run.model.embd_pdrop = run.model.resid_pdrop = 0;
-    trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, dtype).value(),
+    trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, dtype).value(),
                               {devices[0].get(), devices[1].get()}, run.options)
                   .value();
     trainer->initialize_parameters();
@@ -86,7 +86,7 @@ TEST_F(HostUpdate, GradientsThatAreNotFiniteChangeNothing) {
 }
 
 TEST_F(HostUpdate, UpdatesThatWouldNotBeFiniteAreRefusedBeforeTheStore) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
     make(dtype, 1.0);
     ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
     ASSERT_TRUE(trainer->synchronize().is_ok());
@@ -101,7 +101,7 @@ TEST_F(HostUpdate, UpdatesThatWouldNotBeFiniteAreRefusedBeforeTheStore) {
 
 // Where two passes make a step, their gradients are added up in fp32 whatever comes home.
 TEST_F(HostUpdate, TwoPassesOfOneRoundAreAddedUp) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     make(dtype, 0);
     ASSERT_TRUE(trainer->forward_backward(batch, batch).is_ok());
     double one = norm_of_step();
@@ -135,7 +135,7 @@ TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
   };
   for (const Row& row :
        {Row{DType::kBF16, 14, 16}, Row{DType::kF16, 16, 18}, Row{DType::kF32, 16, 16}}) {
-    Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, row.dtype).value();
+    Network network = make_gpt2(gpt2_preset("gpt2").value(), NetworkHead::kLoss, row.dtype).value();
     auto parameters = static_cast<double>(network.parameter_count());
     EXPECT_EQ(network.parameter_count(), 124'439'808);  // the tied embedding once
     for (int rounds : {1, 2}) {
@@ -153,7 +153,8 @@ TEST(HostStateOfGpt2, AllocatesTheBytesOfTheTable) {
 }
 
 TEST(SlowHostState, GrowsTheProcessByFourteenBytesAParameter) {
-  Network network = make_gpt2(gpt2_preset("gpt2").value(), Gpt2Head::kLoss, DType::kBF16).value();
+  Network network =
+      make_gpt2(gpt2_preset("gpt2").value(), NetworkHead::kLoss, DType::kBF16).value();
   auto parameters = static_cast<double>(network.parameter_count());
   ASSERT_GE(parameters, 100e6);
   auto devices = built_in_backends().open_devices("cpu:1").value();

@@ -64,7 +64,7 @@ Network medium_gpt2(DType dtype) {
   model.n_inner = 1024;
   model.vocab_size = 4096;
   model.n_positions = 256;
-  auto network = make_gpt2(model, Gpt2Head::kLoss, dtype);
+  auto network = make_gpt2(model, NetworkHead::kLoss, dtype);
   EXPECT_TRUE(network.is_ok());
   return std::move(network).value();
 }

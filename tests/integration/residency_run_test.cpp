@@ -73,7 +73,7 @@ TEST(ResidencyRun, OneDeviceUploadsEveryBlockOnceAPass) {
 // Two steps in flight, rotations that go on across rounds and passes, 16-bit
 // parameters.
 TEST(ResidencyRun, NoModeOrNumberOfDevicesChangesABit) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     for (const char* update : {"overlap", "async", "barrier"}) {
       for (int rounds : {1, 2}) {
         std::string expected;

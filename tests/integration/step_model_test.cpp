@@ -36,7 +36,7 @@ Case random_case(std::mt19937_64& generator) {
   model.n_inner = model.n_embd * pick(2, 5);
   model.vocab_size = 256 * pick(1, 40);
   model.n_positions = 256;
-  auto network = make_gpt2(model, Gpt2Head::kLoss, pick(0, 1) != 0 ? DType::kBF16 : DType::kF32);
+  auto network = make_gpt2(model, NetworkHead::kLoss, pick(0, 1) != 0 ? DType::kBF16 : DType::kF32);
   EXPECT_TRUE(network.is_ok());
   Case one{std::move(network).value(), {pick(1, 4), 32 * pick(1, 8)}, {}};
   one.setup.devices.resize(static_cast<size_t>(pick(1, 6)));

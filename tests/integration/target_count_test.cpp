@@ -62,7 +62,7 @@ Training begin(const TinyRun& run) {
   std::vector<Device*> pointers;
   for (const auto& device : training.devices) pointers.push_back(device.get());
   Result<std::unique_ptr<Trainer>> trainer = Trainer::create(
-      make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(), pointers, run.options);
+      make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(), pointers, run.options);
   EXPECT_TRUE(trainer.is_ok()) << trainer.status().to_string();
   training.trainer = std::move(trainer).value();
   training.trainer->initialize_parameters();

@@ -25,7 +25,7 @@ inline Gpt2Config tiny_gpt2() {
 }
 
 inline Result<Network> make_gpt2_with_loss(const Gpt2Config& config, DType dtype) {
-  return make_gpt2(config, Gpt2Head::kLoss, dtype);
+  return make_gpt2(config, NetworkHead::kLoss, dtype);
 }
 
 /// One training run on synthetic tokens, for comparing runs.
@@ -127,6 +127,15 @@ inline Result<TinyResult> train_tiny(const TinyRun& run, const BackendRegistry& 
 /// The same on this program's own backends.
 inline Result<TinyResult> train_tiny(const TinyRun& run) {
   return train_tiny(run, built_in_backends());
+}
+
+/// What a sweep over data types goes through: under ThreadSanitizer the last of them, as threads
+/// share out work alike whatever they compute with.
+inline std::vector<DType> swept_dtypes(std::vector<DType> dtypes) {
+#ifdef __SANITIZE_THREAD__
+  dtypes.erase(dtypes.begin(), dtypes.end() - 1);
+#endif
+  return dtypes;
 }
 
 /// Runs are measured on the devices' nominal timeline; what the host cannot keep up with shows as

@@ -32,7 +32,7 @@ TinyRun mode_run(const char* update, DType dtype, double clip_norm, int64_t roun
 }
 
 TEST(UpdateModes, OverlapGivesTheBitsOfBarrier) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16})) {
     for (double clip_norm : {0.0, 0.5}) {
       for (int64_t rounds : {1, 2}) {
         TinyRun run = mode_run("barrier", dtype, clip_norm, rounds);
@@ -55,7 +55,7 @@ TEST(UpdateModes, OverlapGivesTheBitsOfBarrier) {
 }
 
 TEST(UpdateModes, AsyncGivesTheSameBitsOnAnyDevices) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
     for (double clip_norm : {0.0, 0.5}) {
       TinyRun run = mode_run("async", dtype, clip_norm, 1);
       run.devices = "cpu:1";
@@ -97,7 +97,7 @@ void write_weights(Trainer& trainer, const Weights& weights) {
 TinyResult train_one_step_late(TinyRun run) {
   run.options.update = "barrier";
   auto device = built_in_backends().open_devices("cpu:1").value();
-  auto trainer = Trainer::create(make_gpt2(run.model, Gpt2Head::kLoss, run.dtype).value(),
+  auto trainer = Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
                                  {device[0].get()}, run.options)
                      .value();
   trainer->initialize_parameters();
@@ -125,7 +125,7 @@ TinyResult train_one_step_late(TinyRun run) {
 }
 
 TEST(UpdateModes, AsyncIsAPlainLoopWhoseUpdatesComeOneStepLate) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (DType dtype : swept_dtypes({DType::kF32, DType::kBF16, DType::kF16})) {
     for (double clip_norm : {0.0, 0.5}) {
       for (int64_t rounds : {1, 2}) {
         TinyRun run = mode_run("async", dtype, clip_norm, rounds);

@@ -63,7 +63,7 @@ TEST(VirtualRun, SubmitsWhatRealDevicesAreGiven) {
   TinyRun tiny;
   tiny.options.residency = "off";  // simulated devices have the memory that the plan needs, no more
   auto real = std::make_shared<OperationLog>(), simulated = std::make_shared<OperationLog>();
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   ASSERT_TRUE(network.is_ok());
   Plan plan;
   {
@@ -72,7 +72,7 @@ TEST(VirtualRun, SubmitsWhatRealDevicesAreGiven) {
     auto devices = decorate_devices(std::move(opened).value(), std::make_shared<Recorder>(real));
     std::vector<Device*> pointers;
     for (const auto& device : devices) pointers.push_back(device.get());
-    auto copy = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+    auto copy = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
     auto trainer = Trainer::create(std::move(copy).value(), pointers, tiny.options);
     ASSERT_TRUE(trainer.is_ok()) << trainer.status().to_string();
     (*trainer)->initialize_parameters();
@@ -104,7 +104,7 @@ TEST(VirtualRun, SubmitsWhatRealDevicesAreGiven) {
 TEST(VirtualRun, EqualsThePlanSimulationWhereLinksAreFree) {
   TinyRun tiny;
   tiny.model.n_layer = 7;
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   ASSERT_TRUE(network.is_ok());
   MicroBatchShape shape{2, 16};
   for (int devices : {1, 2, 4}) {
@@ -130,7 +130,7 @@ TEST(VirtualRun, EqualsThePlanSimulationWhereLinksAreFree) {
 TEST(VirtualRun, EqualsThePlanSimulationOfBoundPlans) {
   TinyRun tiny;
   tiny.model.n_layer = 10;
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   ASSERT_TRUE(network.is_ok());
   MicroBatchShape shape{1, 16};
   for (const char* name : {"gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
@@ -152,7 +152,7 @@ TEST(VirtualRun, EqualsThePlanSimulationOfBoundPlans) {
 
 TEST(VirtualRun, GivesTheSameTimesEveryTime) {
   TinyRun tiny;
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   MicroBatchShape shape{2, 16};
   auto run_once = [&] {
     SimMachineProfile profile;
@@ -186,7 +186,7 @@ TEST(VirtualRun, LargeModelsTakeLittle) {
   model.n_layer = 94;
   model.n_head = 32;
   model.n_inner = 16384;
-  auto network = make_gpt2(model, Gpt2Head::kLoss, DType::kBF16);
+  auto network = make_gpt2(model, NetworkHead::kLoss, DType::kBF16);
   ASSERT_TRUE(network.is_ok());
   EXPECT_GT(network->parameter_count(), int64_t{18'000'000'000});
   SimMachineProfile profile;
@@ -226,7 +226,7 @@ TEST(VirtualRun, LargeModelsTakeLittle) {
 // An order that cannot run ends with what is known, instead of never.
 TEST(VirtualRun, ADeadlockIsReported) {
   TinyRun tiny;
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   MicroBatchShape shape{2, 16};
   PlanRequest request;
   request.devices.resize(2);
@@ -247,7 +247,7 @@ TEST(VirtualRun, ADeadlockIsReported) {
 
 TEST(VirtualRun, RefusesRealDevicesAndMixtures) {
   TinyRun tiny;
-  auto network = make_gpt2(tiny.model, Gpt2Head::kLoss, tiny.dtype);
+  auto network = make_gpt2(tiny.model, NetworkHead::kLoss, tiny.dtype);
   auto real = built_in_backends().open_devices("cpu:1");
   Plan plan;
   VirtualRun run;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "model/gpt2.h"
 #include "model/model_source.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/network_profile.h"
@@ -39,7 +38,7 @@ struct Case {
 StepSetup setup_of(const Case& asked) {
   Result<ShapeSource> source = resolve_shape(asked.model);
   EXPECT_TRUE(source.is_ok());
-  Result<Network> network = make_gpt2(*source->gpt2, Gpt2Head::kLoss, DType::kBF16);
+  Result<Network> network = make_network(*source->model, NetworkHead::kLoss, DType::kBF16, 1024);
   EXPECT_TRUE(network.is_ok());
   StepSetup setup;
   ProfileRates rates{kDeviceFlopPerS, asked.host_bytes_per_s};

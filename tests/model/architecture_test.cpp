@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "model/architecture_config.h"
 #include "model/architecture_network.h"
+#include "model/decoder.h"
 #include "model/gpt2.h"
 #include "scheduler/network_profile.h"
 
@@ -70,7 +71,7 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   config.vocab_size = 5000;
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    Result<Network> real = make_gpt2(config, Gpt2Head::kLoss, dtype);
+    Result<Network> real = make_gpt2(config, NetworkHead::kLoss, dtype);
     ASSERT_TRUE(real.is_ok());
     Network shape = shape_network(architecture_of(config), 0, dtype);
     EXPECT_EQ(shape.parameter_count(), real->parameter_count());
@@ -96,6 +97,66 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
         EXPECT_NEAR(a.early_stop_ns, b.early_stop_ns, 1e-9 * a.forward_ns);
         EXPECT_NEAR(a.backward_ns, b.backward_ns, 1e-9 * a.backward_ns);
         EXPECT_NEAR(a.update_ns, b.update_ns, 1e-9 * a.update_ns);
+      }
+    }
+  }
+}
+
+/// Llama and Qwen3 in small, with everything that changes a layer.
+std::vector<DecoderConfig> small_decoders() {
+  std::vector<DecoderConfig> configs;
+  for (ModelFamily family : {ModelFamily::kLlama, ModelFamily::kQwen3}) {
+    for (bool has_bias : {false, true}) {
+      DecoderConfig& config = configs.emplace_back();
+      Architecture& a = config.architecture;
+      a.family = family;
+      a.vocabulary = 5000;
+      a.positions = 2048;
+      a.hidden = 256;
+      a.layers = 3;
+      a.heads = 4;
+      a.kv_heads = 2;
+      a.head_dim = 96;
+      a.intermediate = 768;
+      a.ties_head = a.attention_bias = has_bias;
+      a.mlp_bias = has_bias && family == ModelFamily::kLlama;
+    }
+  }
+  return configs;
+}
+
+// As for GPT-2; but for the constant that positions come from, which shapes know nothing of.
+TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
+  for (const DecoderConfig& config : small_decoders()) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const MicroBatchShape& micro_batch :
+           {MicroBatchShape{1, 1024}, MicroBatchShape{4, 96}}) {
+        Result<Network> real =
+            make_decoder(config, NetworkHead::kLoss, dtype, micro_batch.sequence);
+        ASSERT_TRUE(real.is_ok()) << real.status().to_string();
+        Network shape = shape_network(config.architecture, 0, dtype);
+        EXPECT_EQ(shape.parameter_count(), real->parameter_count());
+        EXPECT_EQ(real->parameter_count(), real->trained_parameter_count());
+        std::vector<LayerProfile> expected = profile_network(*real, micro_batch, kRates);
+        std::vector<LayerProfile> found = profile_network(shape, micro_batch, kRates);
+        ASSERT_EQ(found.size(), expected.size());
+        for (size_t layer = 0; layer < found.size(); ++layer) {
+          SCOPED_TRACE(expected[layer].name);
+          const LayerProfile &a = expected[layer], &b = found[layer];
+          ByteCount constant = a.frozen_copies > 0 ? real->block_bytes(1, dtype) : 0;
+          EXPECT_EQ(constant > 0, a.name.starts_with("layers."));
+          EXPECT_EQ(a.parameter_bytes, b.parameter_bytes + constant);
+          EXPECT_EQ(a.gradient_bytes, b.gradient_bytes);
+          EXPECT_EQ(a.gradient_sum_bytes, b.gradient_sum_bytes);
+          EXPECT_EQ(a.boundary_bytes, b.boundary_bytes);
+          EXPECT_EQ(a.saved_bytes, b.saved_bytes);
+          EXPECT_EQ(a.forward_workspace_bytes, b.forward_workspace_bytes);
+          EXPECT_EQ(a.backward_workspace_bytes, b.backward_workspace_bytes);
+          EXPECT_NEAR(a.forward_ns, b.forward_ns, 1e-9 * a.forward_ns);
+          EXPECT_NEAR(a.early_stop_ns, b.early_stop_ns, 1e-9 * a.forward_ns);
+          EXPECT_NEAR(a.backward_ns, b.backward_ns, 1e-9 * a.backward_ns);
+          EXPECT_NEAR(a.update_ns, b.update_ns, 1e-9 * a.update_ns);
+        }
       }
     }
   }
@@ -266,7 +327,7 @@ TEST(ArchitectureConfig, BadConfigsAreRefusedByFileAndField) {
     const char* message;
   };
   const Case cases[] = {
-      {"model_type", nullptr, "model_type is null, expected text"},
+      {"model_type", nullptr, "model_type is missing, expected text"},
       {"model_type", "mamba", "model_type is \"mamba\"; this version knows gpt2, llama"},
       {"vocab_size", nullptr, "vocab_size is missing"},
       {"vocab_size", "x", "vocab_size is \"x\", expected an integer"},

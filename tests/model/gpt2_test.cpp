@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kSeed = 17;
 
-Network make_network(const Gpt2Config& config, Gpt2Head head, DType dtype) {
+Network make_network(const Gpt2Config& config, NetworkHead head, DType dtype) {
   Result<Network> network = make_gpt2(config, head, dtype);
   STAGECOACH_CHECK(network.is_ok());
   return std::move(network).value();
@@ -66,7 +66,7 @@ class Gpt2Agreement : public testing::TestWithParam<Case> {
 
 TEST_P(Gpt2Agreement, loss_and_gradients_agree_with_the_reference) {
   Gpt2Config config = small_gpt2(GetParam().dropout);
-  Network network = make_network(config, Gpt2Head::kLoss, DType::kF32);
+  Network network = make_network(config, NetworkHead::kLoss, DType::kF32);
   std::vector<std::vector<float>> parameters = random_parameters(network, kSeed);
   reference::Gpt2Batch batch = random_batch(3, 13, config.vocab_size, kSeed);
   batch.training = GetParam().training;
@@ -81,7 +81,7 @@ TEST_P(Gpt2Agreement, loss_and_gradients_agree_with_the_reference) {
 /// bf16 keeps 8 bits: a rounding is 2^-9, and some tens of them follow one another in 3 layers.
 TEST_P(Gpt2Agreement, bf16_agrees_with_the_reference_within_its_rounding) {
   Gpt2Config config = small_gpt2(GetParam().dropout);
-  Network network = make_network(config, Gpt2Head::kLoss, DType::kBF16);
+  Network network = make_network(config, NetworkHead::kLoss, DType::kBF16);
   std::vector<std::vector<float>> parameters = random_parameters(network, kSeed);
   for (std::vector<float>& block : parameters) {
     for (float& value : block) value = to_float(to_bfloat16(value));
@@ -99,7 +99,7 @@ TEST_P(Gpt2Agreement, bf16_agrees_with_the_reference_within_its_rounding) {
 TEST_P(Gpt2Agreement, recompute_and_split_give_the_bits_of_the_plain_pass) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     Gpt2Config config = small_gpt2(GetParam().dropout);
-    Network network = make_network(config, Gpt2Head::kLoss, dtype);
+    Network network = make_network(config, NetworkHead::kLoss, dtype);
     std::vector<std::vector<float>> parameters = random_parameters(network, kSeed);
     reference::Gpt2Batch batch = random_batch(2, 9, config.vocab_size, kSeed);
     PassOptions plain;
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(dropout, Gpt2Agreement,
 TEST(Gpt2, logits_are_those_the_loss_is_made_of) {
   DeviceRig rig;
   Gpt2Config config = small_gpt2(0.3);
-  Network network = make_network(config, Gpt2Head::kLogits, DType::kF32);
+  Network network = make_network(config, NetworkHead::kLogits, DType::kF32);
   std::vector<std::vector<float>> parameters = random_parameters(network, kSeed);
   reference::Gpt2Batch batch = random_batch(2, 7, config.vocab_size, kSeed);
   MicroBatchShape shape{2, 7};
@@ -163,7 +163,7 @@ TEST(Gpt2, logits_are_those_the_loss_is_made_of) {
 TEST(Gpt2, has_the_blocks_names_and_counts_of_the_published_model) {
   Result<Gpt2Config> config = gpt2_preset("gpt2");
   ASSERT_TRUE(config.is_ok());
-  Network network = make_network(*config, Gpt2Head::kLoss, DType::kBF16);
+  Network network = make_network(*config, NetworkHead::kLoss, DType::kBF16);
   EXPECT_EQ(network.parameter_count(), 124439808);
   ASSERT_EQ(network.blocks.size(), 15u);
   ASSERT_EQ(network.layers.size(), 14u);
@@ -190,7 +190,7 @@ TEST(Gpt2, flop_is_the_sum_of_what_is_enqueued) {
   DeviceRig rig;
   MicroBatchShape shape{2, 9};
   for (double dropout : {0.0, 0.1}) {
-    for (Gpt2Head head : {Gpt2Head::kLoss, Gpt2Head::kLogits}) {
+    for (NetworkHead head : {NetworkHead::kLoss, NetworkHead::kLogits}) {
       Network network = make_network(small_gpt2(dropout), head, DType::kF32);
       for (size_t i = 0; i < network.layers.size(); ++i) {
         const Layer& layer = *network.layers[i];
@@ -208,7 +208,8 @@ TEST(Gpt2, flop_is_the_sum_of_what_is_enqueued) {
         EXPECT_EQ(price([&] { return layer.forward(buffers.run); }), flop.forward);
         EXPECT_EQ(price([&] { return layer.forward_saving(buffers.run); }), flop.forward);
         if (i == 0) buffers.run.input_grad = {};
-        if (!layer.needs_labels() && head == Gpt2Head::kLogits && i + 1 == network.layers.size()) {
+        if (!layer.needs_labels() && head == NetworkHead::kLogits &&
+            i + 1 == network.layers.size()) {
           continue;
         }
         EXPECT_EQ(price([&] { return layer.backward(buffers.run, BackwardPart::kInput); }),
@@ -228,7 +229,7 @@ TEST(Gpt2, recompute_stops_before_the_last_product) {
   DeviceRig rig;
   MicroBatchShape shape{2, 9};
   for (double dropout : {0.0, 0.1}) {
-    Network network = make_network(small_gpt2(dropout), Gpt2Head::kLoss, DType::kF32);
+    Network network = make_network(small_gpt2(dropout), NetworkHead::kLoss, DType::kF32);
     const Layer& layer = *network.layers[1];
     LayerBuffers buffers(rig, network, 1, shape);
     NotingOps ops;
@@ -250,11 +251,11 @@ TEST(Gpt2, recompute_stops_before_the_last_product) {
 TEST(Gpt2, refuses_bad_configurations) {
   Gpt2Config config = small_gpt2(0);
   config.n_head = 5;
-  Result<Network> network = make_gpt2(config, Gpt2Head::kLoss, DType::kF32);
+  Result<Network> network = make_gpt2(config, NetworkHead::kLoss, DType::kF32);
   ASSERT_FALSE(network.is_ok());
   EXPECT_NE(network.status().message().find("n_embd is 24, expected a multiple of n_head, 5"),
             std::string::npos);
-  EXPECT_FALSE(make_gpt2(small_gpt2(0), Gpt2Head::kLoss, DType::kI32).is_ok());
+  EXPECT_FALSE(make_gpt2(small_gpt2(0), NetworkHead::kLoss, DType::kI32).is_ok());
 }
 
 }  // namespace

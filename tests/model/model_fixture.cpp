@@ -49,14 +49,19 @@ class NetworkPass {
     labels_ = rig.upload(batch.labels.data(), static_cast<ByteCount>(batch.labels.size()) * 4);
   }
 
-  PassResult run(const std::vector<std::vector<float>>& parameters) {
+  /// What the last layer yields.
+  std::vector<float> run_forward(const std::vector<std::vector<float>>& parameters) {
     for (const std::vector<float>& block : parameters) {
       std::vector<std::byte> bytes = to_storage(block, network_.dtype);
       parameters_.push_back(rig_.upload(bytes.data(), static_cast<ByteCount>(bytes.size())));
     }
     for (size_t i = 0; i < network_.layers.size(); ++i) forward(i);
+    return rig_.download_f32(outputs_.back()->view());
+  }
+
+  PassResult run(const std::vector<std::vector<float>>& parameters) {
     PassResult result;
-    result.losses = rig_.download_f32(outputs_.back()->view());
+    result.losses = run_forward(parameters);
     for (const ParameterBlock& block : network_.blocks) {
       result.gradients.emplace_back(static_cast<size_t>(block.element_count), 0.0f);
     }
@@ -232,6 +237,15 @@ PassResult run_network(DeviceRig& rig, const Network& network,
                        const std::vector<std::vector<float>>& parameters,
                        const reference::Gpt2Batch& batch, const PassOptions& options) {
   return NetworkPass(rig, network, batch, options).run(parameters);
+}
+
+std::vector<float> run_forward(DeviceRig& rig, const Network& network,
+                               const std::vector<std::vector<float>>& parameters,
+                               const reference::Gpt2Batch& batch) {
+  PassOptions options;
+  options.recompute = true;
+  options.training = false;
+  return NetworkPass(rig, network, batch, options).run_forward(parameters);
 }
 
 std::vector<std::vector<float>> random_parameters(const Network& network, uint64_t seed) {

@@ -69,6 +69,11 @@ PassResult run_network(DeviceRig& rig, const Network& network,
                        const std::vector<std::vector<float>>& parameters,
                        const reference::Gpt2Batch& batch, const PassOptions& options);
 
+/// What the last layer yields, as fp32 bytes say; nothing is kept and nothing is dropped.
+std::vector<float> run_forward(DeviceRig& rig, const Network& network,
+                               const std::vector<std::vector<float>>& parameters,
+                               const reference::Gpt2Batch& batch);
+
 /// Random parameters of every block, larger than an initializer's so that all gradients matter.
 std::vector<std::vector<float>> random_parameters(const Network& network, uint64_t seed);
 /// The same numbers by name, for the reference.

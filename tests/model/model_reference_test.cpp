@@ -19,7 +19,7 @@ TEST_P(ModelReference, gradients_agree_with_central_differences) {
   config.n_layer = 2;
   config.n_head = 2;
   config.n_inner = 12;
-  Result<Network> network = make_gpt2(config, Gpt2Head::kLoss, DType::kF32);
+  Result<Network> network = make_gpt2(config, NetworkHead::kLoss, DType::kF32);
   ASSERT_TRUE(network.is_ok()) << network.status().to_string();
   reference::NamedValues parameters = named_parameters(*network, random_parameters(*network, 5));
   reference::Gpt2Batch batch = random_batch(2, 5, config.vocab_size, 9);

@@ -26,7 +26,7 @@ std::string make_file(const std::string& header, size_t data_size) {
 
 Result<SafetensorsHeader> parse(const std::string& file) {
   return parse_safetensors({reinterpret_cast<const std::byte*>(file.data()), file.size()},
-                           "w.safetensors");
+                           static_cast<ByteCount>(file.size()), "w.safetensors");
 }
 
 void expect_refused(const std::string& file, const std::string& words,
@@ -252,6 +252,7 @@ TEST_F(SafetensorsFiles, tensors_are_written_and_read_in_pieces) {
   tensor.read_f32 = [](int64_t first, std::span<float> out) {
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<float>(first) + static_cast<float>(i);
+    return Status::ok();
   };
   std::string path = folder_.file("w.safetensors");
   ASSERT_TRUE(write_safetensors(path, {tensor}).is_ok());

@@ -358,7 +358,7 @@ TEST(SegmentLayer, refuses_chains_with_the_layers_name) {
 }
 
 TEST(SegmentLayer, split_passes_need_no_less_memory_than_one_pass) {
-  Result<Network> network = make_gpt2(small_gpt2(0.1), Gpt2Head::kLoss, DType::kBF16);
+  Result<Network> network = make_gpt2(small_gpt2(0.1), NetworkHead::kLoss, DType::kBF16);
   ASSERT_TRUE(network.is_ok());
   for (const std::unique_ptr<Layer>& layer : network->layers) {
     LayerMemory memory = layer->memory(kShape);

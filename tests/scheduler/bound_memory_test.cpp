@@ -27,7 +27,7 @@ Network tiny_network(DType dtype, int layers) {
   config.n_layer = layers - 2;
   config.n_head = 2;
   config.n_inner = 32;
-  return make_gpt2(config, Gpt2Head::kLoss, dtype).value();
+  return make_gpt2(config, NetworkHead::kLoss, dtype).value();
 }
 
 PlanRequest request_with(int devices, int micro_batches, ByteCount free_bytes) {

@@ -46,7 +46,7 @@ TEST(ResidencyPlan, Gpt2MediumOnOneDevice) {
   config.n_layer = 24;
   config.n_head = 16;
   config.n_inner = 4096;
-  Network network = make_gpt2(config, Gpt2Head::kLoss, DType::kBF16).value();
+  Network network = make_gpt2(config, NetworkHead::kLoss, DType::kBF16).value();
   for (int rounds : {1, 2, 4}) {
     for (ByteCount memory : {kGiB, 3 * kGiB / 2, 64 * kGiB}) {
       Uploads uploads = plan_uploads(network, memory, rounds, 4);

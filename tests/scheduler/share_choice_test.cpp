@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "model/gpt2.h"
 #include "model/model_source.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/network_profile.h"
@@ -20,7 +19,7 @@ constexpr Machine kH200{330e12, 87e9, 50};
 ShareChoice choose(const Machine& machine, UpdateMode update, bool gated) {
   Result<ShapeSource> source = resolve_shape("gpt2-medium");
   EXPECT_TRUE(source.is_ok());
-  Result<Network> network = make_gpt2(*source->gpt2, Gpt2Head::kLoss, DType::kBF16);
+  Result<Network> network = make_network(*source->model, NetworkHead::kLoss, DType::kBF16, 1024);
   EXPECT_TRUE(network.is_ok());
   StepSetup setup;
   setup.layers =

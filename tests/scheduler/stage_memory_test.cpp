@@ -22,7 +22,7 @@ Network tiny_network(DType dtype) {
   config.n_layer = 3;
   config.n_head = 2;
   config.n_inner = 32;
-  return make_gpt2(config, Gpt2Head::kLoss, dtype).value();
+  return make_gpt2(config, NetworkHead::kLoss, dtype).value();
 }
 
 std::vector<Stage> three_stages() {

@@ -45,7 +45,7 @@ TEST(CommandLine, HelpNamesEveryCommandAndWhatIsMissing) {
   for (const char* name : {"devices", "train", "eval", "generate", "report"}) {
     EXPECT_THAT(result.output, HasSubstr(std::string("\n  ") + name + " "));
   }
-  EXPECT_THAT(result.output, HasSubstr("not in this version yet: topology bench export"));
+  EXPECT_THAT(result.output, HasSubstr("not in this version yet: topology bench"));
   CommandResult nothing = run_command({});
   EXPECT_EQ(nothing.exit_code, 1);
   EXPECT_THAT(nothing.errors, HasSubstr("usage: stagecoach COMMAND"));
@@ -112,7 +112,7 @@ TEST(CommandLine, ClosedStreamsNeverBecomeFiles) {
 }
 
 TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
-  for (const char* name : {"topology", "bench", "export"}) {
+  for (const char* name : {"topology", "bench"}) {
     expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
   }
   expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");

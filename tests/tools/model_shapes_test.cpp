@@ -246,8 +246,11 @@ TEST(ModelShapes, Refusals) {
   TemporaryFolder folder;
   std::ofstream(folder.file("train.txt")) << "some text to read";
   for (const char* name : {"train", "eval"}) {
+    expect_refusal(
+        command(name, "qwen3-235b-a22b", "cpu:1", {"--data", folder.file("train.txt")}), 1,
+        "preset 'qwen3-235b-a22b': this version plans and simulates it but does not compute");
     expect_refusal(command(name, "qwen3-8b", "cpu:1", {"--data", folder.file("train.txt")}), 1,
-                   "preset 'qwen3-8b': this version plans and simulates it but does not compute");
+                   "model 'qwen3-8b' has no weights");
   }
 }
 

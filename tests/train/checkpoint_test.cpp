@@ -28,12 +28,14 @@ class Checkpoint : public testing::Test {
     config_.train.batch = 4;
     config_.train.micro_batches = 2;
     config_.devices.use = "cpu:2";
-    source_.config.vocab_size = 257;
-    source_.config.n_positions = 8;
-    source_.config.n_embd = 16;
-    source_.config.n_layer = 2;
-    source_.config.n_head = 2;
-    source_.config.n_inner = 32;
+    Gpt2Config config;
+    config.vocab_size = 257;
+    config.n_positions = 8;
+    config.n_embd = 16;
+    config.n_layer = 2;
+    config.n_head = 2;
+    config.n_inner = 32;
+    source_.model = config;
     Result<std::vector<std::unique_ptr<Device>>> devices =
         open_configured_devices(backends_, config_);
     EXPECT_TRUE(devices.is_ok()) << devices.status().to_string();
@@ -42,7 +44,7 @@ class Checkpoint : public testing::Test {
 
   std::unique_ptr<Trainer> trainer() {
     Result<std::unique_ptr<Trainer>> made =
-        make_trainer(source_, Gpt2Head::kLoss, config_, devices_);
+        make_trainer(source_, NetworkHead::kLoss, config_, devices_);
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     (*made)->initialize_parameters();
     return std::move(made).value();
@@ -65,7 +67,7 @@ class Checkpoint : public testing::Test {
     CheckpointRecord record;
     record.iteration = iteration;
     record.config = train_config_to_json(config_);
-    record.model = gpt2_config_to_json(source_.config);
+    record.model = gpt2_config_to_json(gpt2());
     record.data_digest = "digest";
     record.loss_first = 5.5;
     record.loss_last = 5.25;
@@ -82,6 +84,8 @@ class Checkpoint : public testing::Test {
 
   BackendRegistry backends_;
   TrainConfig config_;
+  const Gpt2Config& gpt2() const { return std::get<Gpt2Config>(source_.model); }
+
   ModelSource source_;
   std::vector<std::unique_ptr<Device>> devices_;
   TemporaryFolder folder_;
@@ -238,7 +242,7 @@ TEST_F(Checkpoint, ResumingComparesInTheOrderOfTheContract) {
   ASSERT_TRUE(save(*trained).is_ok());
   std::vector<std::string> notes;
   FoundCheckpoint found = *find(&notes);
-  Json model = gpt2_config_to_json(source_.config);
+  Json model = gpt2_config_to_json(gpt2());
   auto difference = [&](const TrainConfig& config, const Json& with_model,
                         const std::string& digest) {
     return check_resumable(found, config, with_model, digest, &notes).message();
@@ -249,7 +253,7 @@ TEST_F(Checkpoint, ResumingComparesInTheOrderOfTheContract) {
   TrainConfig all = config_;
   all.optimizer.lr = 0.5;
   all.train.batch = 8;
-  Gpt2Config wide = source_.config;
+  Gpt2Config wide = gpt2();
   wide.n_embd = 32;
   EXPECT_THAT(difference(all, gpt2_config_to_json(wide), "other"), HasSubstr("n_embd"));
   EXPECT_THAT(difference(all, model, "other"), HasSubstr("training tokens"));

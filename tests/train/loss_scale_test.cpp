@@ -77,7 +77,7 @@ struct LossScaledTraining : ::testing::Test {
     model.n_head = 2;
     model.n_inner = 32;
     Result<std::unique_ptr<Trainer>> made =
-        Trainer::create(make_gpt2(model, Gpt2Head::kLoss, DType::kF16).value(),
+        Trainer::create(make_gpt2(model, NetworkHead::kLoss, DType::kF16).value(),
                         {devices[0].get(), devices[1].get()}, options);
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     return std::move(made).value();

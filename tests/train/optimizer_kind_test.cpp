@@ -70,7 +70,7 @@ struct Reference {
 struct OptimizerKind : ::testing::Test {
   std::unique_ptr<Trainer> make(const TrainerOptions& options) {
     Result<std::unique_ptr<Trainer>> made = Trainer::create(
-        make_gpt2(tiny(), Gpt2Head::kLoss, DType::kF32).value(), {devices[0].get()}, options);
+        make_gpt2(tiny(), NetworkHead::kLoss, DType::kF32).value(), {devices[0].get()}, options);
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     return std::move(made).value();
   }
@@ -178,8 +178,8 @@ TEST_F(OptimizerKind, KeepsTheMomentsItNeeds) {
 
 TEST_F(OptimizerKind, UnknownOnesAreRefusedWithWhatWasMeant) {
   Result<std::unique_ptr<Trainer>> made =
-      Trainer::create(make_gpt2(tiny(), Gpt2Head::kLoss, DType::kF32).value(), {devices[0].get()},
-                      options_of("adanw", 0));
+      Trainer::create(make_gpt2(tiny(), NetworkHead::kLoss, DType::kF32).value(),
+                      {devices[0].get()}, options_of("adanw", 0));
   ASSERT_FALSE(made.is_ok());
   EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(made.status().message(), testing::HasSubstr("did you mean 'adamw'?"));

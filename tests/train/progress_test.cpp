@@ -37,7 +37,7 @@ TEST(PinWatch, EndsTheCreationOfATrainer) {
       total = progress.total;
       return goes_on;
     };
-    auto trainer = Trainer::create(make_gpt2(model, Gpt2Head::kLoss, DType::kBF16).value(),
+    auto trainer = Trainer::create(make_gpt2(model, NetworkHead::kLoss, DType::kBF16).value(),
                                    {devices[0].get()}, options);
     EXPECT_EQ(done, total);
     EXPECT_EQ(trainer.status().code(), goes_on ? StatusCode::kOk : StatusCode::kCancelled);

@@ -1,0 +1,332 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "model/chain_builder.h"
+#include "model/segments.h"
+
+namespace stagecoach {
+
+namespace {
+
+constexpr uint32_t kAttentionSite = 0;
+constexpr int kTokenBlock = 0;
+constexpr int kRotaryBlock = 1;
+constexpr int kFirstLayerBlock = 2;
+
+/// Indices of a decoder block's parameters; of several that make one product, the first. -1: none.
+struct LayerParameters {
+  int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
+      output_bias = -1, middle_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1,
+      down_bias = -1;
+};
+
+/// Of the blocks a decoder layer uses; what is frozen comes first, as planning expects.
+constexpr int kRotaryUse = 0;
+constexpr int kLayerUse = 1;
+
+ParameterRef layer_parameter(int index) {
+  return index < 0 ? ParameterRef{} : ParameterRef{kLayerUse, index};
+}
+
+/// Builds blocks and layers of one network.
+class DecoderBuilder {
+ public:
+  DecoderBuilder(DecoderConfig config, NetworkHead head, DType dtype, int64_t sequence)
+      : config_(std::move(config)),
+        a_(config_.architecture),
+        head_(head),
+        dtype_(dtype),
+        sequence_(sequence) {
+    // Generation must not drop anything, whoever runs the network.
+    if (head == NetworkHead::kLogits) config_.attention_drop = 0;
+  }
+
+  Result<Network> build() {
+    network_.name = std::string(model_family_name(a_.family));
+    network_.dtype = dtype_;
+    if (head_ == NetworkHead::kLoss) network_.label = {DType::kI32, 1};
+    add_blocks();
+    STAGECOACH_RETURN_IF_ERROR(add_layer(embedding()));
+    for (int64_t i = 0; i < a_.layers; ++i) STAGECOACH_RETURN_IF_ERROR(add_layer(layer(i)));
+    STAGECOACH_RETURN_IF_ERROR(add_layer(head()));
+    STAGECOACH_RETURN_IF_ERROR(network_.validate());
+    return std::move(network_);
+  }
+
+ private:
+  Status add_layer(ChainBuilder chain) {
+    chain.spec.dtype = dtype_;
+    STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Layer> layer,
+                                make_segment_layer(std::move(chain.spec), network_.blocks));
+    network_.layers.push_back(std::move(layer));
+    return Status::ok();
+  }
+
+  int norm_block() const { return kFirstLayerBlock + static_cast<int>(a_.layers); }
+  int head_block() const { return a_.ties_head ? kTokenBlock : norm_block() + 1; }
+
+  int add_norm_parameter(ParameterBlock& block, const std::string& name, int64_t columns) const {
+    return block.add(name, Shape{columns}, false, {Initializer::Kind::kOnes, 0});
+  }
+  /// Matrices [rows, columns] of one product; the index of the first.
+  int add_matrices(ParameterBlock& block, std::string_view prefix,
+                   const std::vector<std::pair<std::string_view, int64_t>>& names_and_rows,
+                   int64_t columns) const {
+    auto first = static_cast<int>(block.parameters.size());
+    for (const auto& [name, rows] : names_and_rows) {
+      block.add(fmt::format("{}.{}.weight", prefix, name), Shape{rows, columns}, true,
+                {Initializer::Kind::kNormal, config_.initializer_range});
+    }
+    return first;
+  }
+  static int add_biases(ParameterBlock& block, std::string_view prefix,
+                        const std::vector<std::pair<std::string_view, int64_t>>& names_and_rows) {
+    auto first = static_cast<int>(block.parameters.size());
+    for (const auto& [name, rows] : names_and_rows) {
+      block.add(fmt::format("{}.{}.bias", prefix, name), Shape{rows}, false,
+                {Initializer::Kind::kZeros, 0});
+    }
+    return first;
+  }
+
+  ParameterBlock table(const char* block_name, const char* name, int sites) const {
+    ParameterBlock block;
+    block.name = block_name;
+    block.site_count = sites;
+    block.add(name, Shape{a_.vocabulary, a_.hidden}, true,
+              {Initializer::Kind::kNormal, config_.initializer_range});
+    return block;
+  }
+
+  void add_blocks() {
+    network_.blocks.push_back(table("tokens", "model.embed_tokens.weight", a_.ties_head ? 2 : 1));
+    ParameterBlock rotary;
+    rotary.name = "rotary";
+    rotary.element_count = HeadRotation::table_elements(a_.head_dim, sequence_, dtype_);
+    rotary.site_count = static_cast<int>(a_.layers);
+    rotary.is_frozen = true;
+    network_.blocks.push_back(std::move(rotary));
+    for (int64_t i = 0; i < a_.layers; ++i) network_.blocks.push_back(layer_block(i));
+    ParameterBlock norm;
+    norm.name = "norm";
+    norm.site_count = 1;
+    add_norm_parameter(norm, "model.norm.weight", a_.hidden);
+    network_.blocks.push_back(std::move(norm));
+    if (!a_.ties_head) network_.blocks.push_back(table("lm_head", "lm_head.weight", 1));
+  }
+
+  /// All layers have the same parameters, so the last block's numbers serve all.
+  ParameterBlock layer_block(int64_t index) {
+    ParameterBlock block;
+    block.name = fmt::format("layers.{}", index);
+    block.site_count = 1;
+    std::string prefix = "model." + block.name;
+    std::string attention = prefix + ".self_attn", mlp = prefix + ".mlp";
+    int64_t queries = a_.heads * a_.head_dim, keys = a_.kv_heads * a_.head_dim;
+    LayerParameters& p = parameters_;
+    p.input_norm = add_norm_parameter(block, prefix + ".input_layernorm.weight", a_.hidden);
+    p.qkv = add_matrices(block, attention,
+                         {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}, a_.hidden);
+    if (a_.attention_bias) {
+      p.qkv_bias =
+          add_biases(block, attention, {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}});
+    }
+    if (a_.norms_heads()) {
+      p.q_norm = add_norm_parameter(block, attention + ".q_norm.weight", a_.head_dim);
+      p.k_norm = add_norm_parameter(block, attention + ".k_norm.weight", a_.head_dim);
+    }
+    p.output = add_matrices(block, attention, {{"o_proj", a_.hidden}}, queries);
+    if (a_.attention_bias) p.output_bias = add_biases(block, attention, {{"o_proj", a_.hidden}});
+    p.middle_norm =
+        add_norm_parameter(block, prefix + ".post_attention_layernorm.weight", a_.hidden);
+    p.gate_up = add_matrices(
+        block, mlp, {{"gate_proj", a_.intermediate}, {"up_proj", a_.intermediate}}, a_.hidden);
+    if (a_.mlp_bias) {
+      p.gate_up_bias =
+          add_biases(block, mlp, {{"gate_proj", a_.intermediate}, {"up_proj", a_.intermediate}});
+    }
+    p.down = add_matrices(block, mlp, {{"down_proj", a_.hidden}}, a_.intermediate);
+    if (a_.mlp_bias) p.down_bias = add_biases(block, mlp, {{"down_proj", a_.hidden}});
+    return block;
+  }
+
+  ChainBuilder embedding() const {
+    ChainBuilder chain;
+    chain.spec.name = "embedding";
+    chain.spec.input_has_gradient = false;
+    ParameterRef tokens{chain.use(kTokenBlock, 0), 0};
+    int ids = chain.activation("ids", DType::kI32, 1);
+    int out = chain.activation("embedded", dtype_, a_.hidden);
+    chain.segment<EmbeddingSegment>("lookup", {ids, out, tokens, {}, a_.hidden});
+    return chain;
+  }
+
+  int add_norm(ChainBuilder& chain, std::string_view name, int in, ParameterRef weight) const {
+    RmsNormSegment::Options options;
+    options.in = in;
+    options.rstd = chain.activation(fmt::format("{}.rstd", name), DType::kF32, 1);
+    options.out = chain.activation(fmt::format("{}.out", name), dtype_, a_.hidden);
+    options.weight = weight;
+    options.columns = a_.hidden;
+    options.epsilon = static_cast<float>(config_.norm_epsilon);
+    chain.segment<RmsNormSegment>(name, options);
+    return options.out;
+  }
+
+  HeadRotation rotation(ChainBuilder& chain) const {
+    HeadRotation rotation;
+    rotation.table = {kRotaryUse, 0};
+    rotation.positions = sequence_;
+    rotation.heads = a_.heads;
+    rotation.kv_heads = a_.kv_heads;
+    rotation.head_dim = a_.head_dim;
+    if (dtype_ != DType::kF32) {
+      rotation.sum = chain.activation("rotation", DType::kF32, a_.head_dim);
+    }
+    return rotation;
+  }
+
+  LinearSegment::Options linear(int in, int64_t in_columns, int64_t out_columns, int weight,
+                                int bias) const {
+    LinearSegment::Options options;
+    options.in = in;
+    options.in_columns = in_columns;
+    options.out_columns = out_columns;
+    options.weight = layer_parameter(weight);
+    options.bias = layer_parameter(bias);
+    options.is_transposed = true;
+    return options;
+  }
+  int add_linear(ChainBuilder& chain, std::string_view name, LinearSegment::Options options) const {
+    options.out = chain.activation(fmt::format("{}.out", name), dtype_, options.out_columns);
+    chain.segment<LinearSegment>(name, options);
+    return options.out;
+  }
+
+  /// Queries, keys and values, turned by their positions.
+  int add_heads(ChainBuilder& chain, int in) const {
+    LinearSegment::Options options =
+        linear(in, a_.hidden, a_.qkv_columns(), parameters_.qkv, parameters_.qkv_bias);
+    if (!a_.norms_heads()) options.rotation = rotation(chain);
+    int qkv = add_linear(chain, "attn.qkv_proj", options);
+    if (!a_.norms_heads()) return qkv;
+    QkNormSegment::Options norm;
+    norm.in = qkv;
+    norm.rstd = chain.activation("qk_norm.rstd", DType::kF32, a_.heads + a_.kv_heads);
+    norm.rotation = rotation(chain);
+    norm.out = chain.activation("qk_norm.out", dtype_, a_.qkv_columns());
+    norm.q_weight = layer_parameter(parameters_.q_norm);
+    norm.k_weight = layer_parameter(parameters_.k_norm);
+    norm.epsilon = static_cast<float>(config_.norm_epsilon);
+    chain.segment<QkNormSegment>("qk_norm", norm);
+    return norm.out;
+  }
+
+  int add_attention(ChainBuilder& chain, int qkv) const {
+    AttentionSegment::Options options;
+    options.qkv = qkv;
+    options.lse = chain.activation("attn.lse", DType::kF32, a_.heads);
+    options.out = chain.activation("attn.out", dtype_, a_.heads * a_.head_dim);
+    options.heads = a_.heads;
+    options.kv_heads = a_.kv_heads;
+    options.head_dim = a_.head_dim;
+    options.drop_probability = static_cast<float>(config_.attention_drop);
+    options.site = kAttentionSite;
+    chain.segment<AttentionSegment>("attn", options);
+    return options.out;
+  }
+
+  ChainBuilder layer(int64_t index) const {
+    const LayerParameters& p = parameters_;
+    ChainBuilder chain;
+    chain.spec.name = fmt::format("layers.{}", index);
+    chain.use(kRotaryBlock, static_cast<int>(index));
+    chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
+    int in = chain.activation("in", dtype_, a_.hidden);
+    int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
+    LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,
+                                           a_.hidden, p.output, p.output_bias);
+    output.residual = in;
+    int middle = add_linear(chain, "attn.o_proj", output);
+    int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
+    int gate_up =
+        add_linear(chain, "mlp.gate_up_proj",
+                   linear(norm, a_.hidden, 2 * a_.intermediate, p.gate_up, p.gate_up_bias));
+    int product = chain.activation("mlp.product", dtype_, a_.intermediate);
+    chain.segment<GatedSiluSegment>("mlp.act", {gate_up, product, a_.intermediate});
+    LinearSegment::Options down = linear(product, a_.intermediate, a_.hidden, p.down, p.down_bias);
+    down.residual = middle;
+    add_linear(chain, "mlp.down_proj", down);
+    return chain;
+  }
+
+  ChainBuilder head() const {
+    ChainBuilder chain;
+    chain.spec.name = "head";
+    ParameterRef norm_weight{chain.use(norm_block(), 0), 0};
+    ParameterRef table{chain.use(head_block(), a_.ties_head ? 1 : 0), 0};
+    int in = chain.activation("in", dtype_, a_.hidden);
+    int norm = add_norm(chain, "norm", in, norm_weight);
+    if (head_ == NetworkHead::kLogits) {
+      int logits = chain.activation("logits", DType::kF32, a_.vocabulary);
+      chain.segment<LinearLogitsSegment>("logits", {norm, logits, table, a_.hidden, a_.vocabulary});
+      return chain;
+    }
+    chain.spec.needs_labels = true;
+    int lse = chain.activation("lse", DType::kF32, 1);
+    int loss = chain.activation("loss", DType::kF32, 1);
+    chain.segment<LinearCrossEntropySegment>("loss",
+                                             {norm, lse, loss, table, a_.hidden, a_.vocabulary});
+    return chain;
+  }
+
+  DecoderConfig config_;
+  const Architecture& a_;
+  NetworkHead head_;
+  DType dtype_;
+  int64_t sequence_;
+  LayerParameters parameters_;
+  Network network_;
+};
+
+Status check_windows(const Architecture& architecture, int64_t sequence) {
+  for (int64_t layer = 0; layer < architecture.layers; ++layer) {
+    int64_t window = architecture.window(layer);
+    if (window == 0 || window >= sequence) continue;
+    return unimplemented(fmt::format(
+        "sliding_window is {} in layer {}, expected at least the sequence, {}: this version "
+        "computes no sliding windows yet; shorten the sequence to {}",
+        window, layer, sequence, window));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
+                             int64_t sequence) {
+  STAGECOACH_RETURN_IF_ERROR(check_decoder_config(config));
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    return invalid_argument(
+        fmt::format("a model computes in fp32, bf16 or fp16, not in {}", dtype_name(dtype)));
+  }
+  constexpr int64_t kLongestSequence = int64_t{1} << 26;
+  if (sequence < 1 || sequence > kLongestSequence) {
+    return invalid_argument(
+        fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
+  }
+  STAGECOACH_RETURN_IF_ERROR(check_windows(config.architecture, sequence));
+  return DecoderBuilder(config, head, dtype, sequence).build();
+}
+
+std::vector<ConstantBlock> decoder_constants(const DecoderConfig& config, DType dtype,
+                                             int64_t sequence) {
+  return {{kRotaryBlock, HeadRotation::table_values(config.rotary, config.architecture.head_dim,
+                                                    sequence, dtype)}};
+}
+
+}  // namespace stagecoach

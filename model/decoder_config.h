@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "core/status.h"
+#include "model/architecture.h"
+#include "model/rotary_scaling.h"
+
+namespace stagecoach {
+
+/// A Llama or Qwen3 model: its shape and the numbers it computes with. Plain data.
+struct DecoderConfig {
+  Architecture architecture;
+  RotaryScaling rotary;
+  double norm_epsilon = 1e-6;
+  double attention_drop = 0;  ///< probability that an attention weight is dropped in training
+  double initializer_range = 0.02;
+};
+
+/// A configuration with what a person should know of how it came about.
+struct ParsedDecoderConfig {
+  DecoderConfig config;
+  std::vector<std::string> defaulted;  ///< "rope_theta = 10000": fields the text does not give
+  std::vector<std::string> ignored;    ///< names of fields that mean nothing here
+};
+
+/// Whether this version computes models of `family` from a DecoderConfig.
+bool is_computed_decoder(ModelFamily family);
+
+/// Checks shape, ranges, and what this version can lay out; errors name the field.
+Status check_decoder_config(const DecoderConfig& config);
+
+/// Reads the text of a config.json of a computed family, in both generations of field placement;
+/// fields that are given in two places must agree. `source` names the file. Refused by name: what
+/// `parse_architecture` refuses, settings that change the result and that this version does not
+/// have, wrong types, and everything `check_decoder_config` refuses. Unimplemented for families
+/// that are planned only.
+Result<ParsedDecoderConfig> parse_decoder_config(std::string_view text, const std::string& source);
+
+/// A preset of a computed family, as published. Errors: unimplemented for presets of other
+/// families, not found for any other name, with the nearest.
+Result<DecoderConfig> decoder_preset(std::string_view name);
+
+/// A config.json that `transformers` of both generations reads; `parse_decoder_config` gives the
+/// same configuration back.
+Json decoder_config_to_json(const DecoderConfig& config);
+
+/// `json`, a config.json, as it belongs beside fp32 weights: all its fields as they are, but for
+/// the type of the weights, which both generations find under their own name.
+Json beside_fp32_weights(Json json);
+
+}  // namespace stagecoach

@@ -1,0 +1,204 @@
+// Loss, logits and gradients of tiny models against those that transformers computes in fp32 from
+// the same folders: tests/reference/make_decoder_fixtures.py.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <ostream>
+
+#include "core/file.h"
+#include "model/decoder.h"
+#include "model/gpt2.h"
+#include "model/weight_transfer.h"
+#include "model/safetensors.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/model/model_fixture.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// A folder of tests/reference/decoders.
+class ReferenceModel {
+ public:
+  explicit ReferenceModel(const std::string& name)
+      : folder_(std::string(STAGECOACH_SOURCE_DIR) + "/tests/reference/decoders/" + name),
+        expected_(must(SafetensorsFile::open(folder_ + "/expected.safetensors"))) {
+    const SafetensorInfo& tokens = *expected_.find("tokens");
+    batch_.sequences = tokens.shape[0];
+    batch_.sequence = tokens.shape[1];
+    for (double id : expected("tokens")) batch_.ids.push_back(static_cast<int32_t>(id));
+    for (double id : expected("labels")) batch_.labels.push_back(static_cast<int32_t>(id));
+    auto counted = std::count_if(batch_.labels.begin(), batch_.labels.end(),
+                                 [](int32_t label) { return label >= 0; });
+    batch_.loss_scale = 1.0 / static_cast<double>(counted);
+  }
+
+  template <typename T>
+  static T must(Result<T> result) {
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    STAGECOACH_CHECK(result.is_ok());
+    return std::move(result).value();
+  }
+
+  Network network(NetworkHead head, DType dtype) const {
+    std::string path = folder_ + "/config.json";
+    std::string text = must(read_file(path));
+    if (folder_.ends_with("gpt2")) {
+      ParsedGpt2Config parsed = must(parse_gpt2_config(text, path));
+      return must(make_gpt2(parsed.config, head, dtype));
+    }
+    return must(
+        make_decoder(must(parse_decoder_config(text, path)).config, head, dtype, batch_.sequence));
+  }
+
+  /// Every block with the file's weights, and constants.
+  std::vector<std::vector<float>> parameters(const Network& network) const {
+    std::vector<std::vector<float>> blocks;
+    for (const ParameterBlock& block : network.blocks) {
+      blocks.emplace_back(static_cast<size_t>(block.element_count), 0.0f);
+    }
+    auto take = [&](int block, int64_t offset, std::span<const float> values) {
+      std::copy(values.begin(), values.end(), blocks[static_cast<size_t>(block)].begin() + offset);
+      return Status::ok();
+    };
+    Result<LoadedWeights> loaded = load_weights(folder_, network, take);
+    EXPECT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+    if (folder_.ends_with("gpt2")) return blocks;
+    std::string path = folder_ + "/config.json";
+    DecoderConfig config = must(parse_decoder_config(must(read_file(path)), path)).config;
+    for (ConstantBlock& constant : decoder_constants(config, network.dtype, batch_.sequence)) {
+      EXPECT_EQ(constant.values.size(), blocks[static_cast<size_t>(constant.block)].size());
+      blocks[static_cast<size_t>(constant.block)] = std::move(constant.values);
+    }
+    return blocks;
+  }
+
+  std::vector<double> expected(const std::string& name) const {
+    const SafetensorInfo* tensor = expected_.find(name);
+    EXPECT_NE(tensor, nullptr) << name;
+    std::vector<float> values(static_cast<size_t>(tensor->size) / sizeof(float));
+    EXPECT_TRUE(expected_.read_f32(*tensor, 0, values).is_ok());
+    return {values.begin(), values.end()};
+  }
+  size_t gradient_count() const {
+    auto is_gradient = [](const SafetensorInfo& tensor) {
+      return tensor.name.starts_with("gradient.");
+    };
+    const std::vector<SafetensorInfo>& tensors = expected_.header().tensors;
+    return static_cast<size_t>(std::count_if(tensors.begin(), tensors.end(), is_gradient));
+  }
+
+  const reference::Gpt2Batch& batch() const { return batch_; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+  SafetensorsFile expected_;
+  reference::Gpt2Batch batch_;
+};
+
+class DecoderReference : public testing::TestWithParam<const char*> {
+ protected:
+  DeviceRig rig_;
+  ReferenceModel model_{GetParam()};
+
+  void expect_loss_and_gradients(DType dtype, double loss_bound, double gradient_bound) {
+    Network network = model_.network(NetworkHead::kLoss, dtype);
+    PassResult result = run_network(rig_, network, model_.parameters(network), model_.batch(), {});
+    double loss = 0;
+    for (float row : result.losses) loss += static_cast<double>(row) * model_.batch().loss_scale;
+    EXPECT_NEAR(loss, model_.expected("loss")[0], loss_bound);
+    size_t compared = 0;
+    for (size_t b = 0; b < network.blocks.size(); ++b) {
+      for (const ParameterInfo& parameter : network.blocks[b].parameters) {
+        auto first = result.gradients[b].begin() + parameter.offset;
+        std::vector<double> found(first, first + parameter.shape.element_count());
+        EXPECT_LT(relative_difference(found, model_.expected("gradient." + parameter.name)),
+                  gradient_bound)
+            << parameter.name;
+        ++compared;
+      }
+    }
+    EXPECT_EQ(compared, model_.gradient_count());
+  }
+};
+
+TEST_P(DecoderReference, LossAndEveryGradientAgreeWithTransformers) {
+  expect_loss_and_gradients(DType::kF32, 1e-5, 1e-4);
+}
+
+TEST_P(DecoderReference, In16BitsTheyAgreeWithinItsRounding) {
+  expect_loss_and_gradients(DType::kBF16, 5e-2, 8e-2);
+}
+
+TEST_P(DecoderReference, LogitsAgreeWithTransformers) {
+  Network network = model_.network(NetworkHead::kLogits, DType::kF32);
+  std::vector<float> logits =
+      run_forward(rig_, network, model_.parameters(network), model_.batch());
+  EXPECT_LT(relative_difference({logits.begin(), logits.end()}, model_.expected("logits")), 1e-5);
+}
+
+TEST_P(DecoderReference, RecomputeAndSplitGiveTheBitsOfThePlainPass) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    Network network = model_.network(NetworkHead::kLoss, dtype);
+    std::vector<std::vector<float>> parameters = model_.parameters(network);
+    PassResult plain = run_network(rig_, network, parameters, model_.batch(), {});
+    for (bool recompute : {false, true}) {
+      for (bool split : {false, true}) {
+        PassOptions options;
+        options.recompute = recompute;
+        options.split = split;
+        PassResult other = run_network(rig_, network, parameters, model_.batch(), options);
+        EXPECT_EQ(plain.losses, other.losses);
+        EXPECT_EQ(plain.gradients, other.gradients);
+      }
+    }
+  }
+}
+
+TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
+  Network network = model_.network(NetworkHead::kLoss, DType::kF32);
+  std::vector<std::vector<float>> parameters = model_.parameters(network);
+  TemporaryFolder folder;
+  auto give = [&](int block, int64_t offset, std::span<float> out) {
+    std::copy_n(parameters[static_cast<size_t>(block)].begin() + offset, out.size(), out.begin());
+  };
+  ASSERT_TRUE(save_weights(folder.path(), network, give).is_ok());
+  SafetensorsFile file =
+      ReferenceModel::must(SafetensorsFile::open(model_.folder() + "/model.safetensors"));
+  SafetensorsFile saved =
+      ReferenceModel::must(SafetensorsFile::open(folder.file("model.safetensors")));
+  size_t seen = 0;
+  for (size_t b = 0; b < network.blocks.size(); ++b) {
+    for (const ParameterInfo& parameter : network.blocks[b].parameters) {
+      const SafetensorInfo* tensor = file.find(parameter.name);
+      const SafetensorInfo* copy = saved.find(parameter.name);
+      ASSERT_TRUE(tensor != nullptr && copy != nullptr) << parameter.name;
+      EXPECT_EQ(tensor->shape, copy->shape);
+      std::vector<float> stored(static_cast<size_t>(parameter.shape.element_count()));
+      std::vector<float> written(stored.size());
+      ASSERT_TRUE(file.read_f32(*tensor, 0, stored).is_ok());
+      ASSERT_TRUE(saved.read_f32(*copy, 0, written).is_ok());
+      EXPECT_EQ(std::memcmp(stored.data(), written.data(), stored.size() * sizeof(float)), 0)
+          << parameter.name;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, file.header().tensors.size());
+  EXPECT_EQ(seen, saved.header().tensors.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,
+                         testing::Values("gpt2", "llama-plain", "llama-linear", "llama-llama3",
+                                         "llama-llama3-tied-biases", "qwen3", "qwen3-tied-yarn"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+
+}  // namespace stagecoach

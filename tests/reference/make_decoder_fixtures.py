@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Makes the fixtures of tests/model/decoder_reference_test.cpp with `transformers`.
+
+Each folder holds a tiny random model as Hugging Face tools write it (config.json,
+model.safetensors) and expected.safetensors: tokens, labels (-1: ignored), the logits, the mean loss
+over the labels that count, and the gradient of every parameter, computed in fp32 by `transformers`
+from that very folder.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers safetensors
+    venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+SEQUENCES, TOKENS = 2, 12
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 40,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+QWEN3 = {
+    **{key: value for key, value in LLAMA.items() if key != "mlp_bias"},
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "rms_norm_eps": 1e-6,
+    "head_dim": 8,
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "max_window_layers": 2,
+}
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 16,
+    "n_head": 2,
+    "n_layer": 2,
+    "n_positions": 16,
+    "vocab_size": 40,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+# Name: fields of config.json, and the type its weights are stored in.
+MODELS = {
+    "gpt2": (GPT2, torch.float32),
+    # No scaling, one key head, fields where transformers had them before version 5.
+    "llama-plain": (
+        {**LLAMA, "num_key_value_heads": 1, "head_dim": 8, "rope_theta": 500.0,
+         "rope_scaling": None, "torch_dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    "llama-linear": (
+        {**LLAMA, "rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 4.0},
+         "torch_dtype": "float32"},
+        torch.float32,
+    ),
+    # As many key heads as query heads, biases everywhere, tied; pairs of all three kinds.
+    "llama-llama3-tied-biases": (
+        {**LLAMA, "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 32,
+         "max_position_embeddings": 128, "tie_word_embeddings": True,
+         "attention_bias": True, "mlp_bias": True,
+         "rope_parameters": {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
+                             "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                             "original_max_position_embeddings": 64},
+         "dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    # Without num_key_value_heads and head_dim.
+    "llama-llama3": (
+        {**{key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
+         "rope_theta": 500.0,
+         "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+                          "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+         "torch_dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    # head_dim is twice hidden_size / num_attention_heads.
+    "qwen3": (
+        {**QWEN3, "rope_theta": 1000000.0, "rope_scaling": None, "torch_dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    "qwen3-tied-yarn": (
+        {**QWEN3, "head_dim": 16, "tie_word_embeddings": True, "attention_bias": True,
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                             "original_max_position_embeddings": 16},
+         "layer_types": ["full_attention", "full_attention"], "dtype": "float32"},
+        torch.float32,
+    ),
+}
+
+
+def randomize(model, generator):
+    """Numbers of a size at which every parameter counts."""
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        is_norm = "norm" in name or ".ln_" in name
+        if is_norm and name.endswith("weight"):
+            parameter.data = 1 + 0.2 * noise
+        elif parameter.dim() == 1:
+            parameter.data = 0.2 * noise
+        else:
+            parameter.data = 0.3 * noise
+
+
+def make(folder, fields, stored, seed):
+    generator = torch.Generator().manual_seed(seed)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    randomize(model, generator)
+    weights = {name: parameter.detach().to(stored) for name, parameter in model.named_parameters()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    model.eval()
+    vocabulary = fields["vocab_size"]
+    tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
+    labels = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
+    labels[0, 3] = labels[1, 7] = -1
+    logits = model(input_ids=tokens).logits
+    loss = torch.nn.functional.cross_entropy(
+        logits.reshape(-1, vocabulary), labels.reshape(-1), ignore_index=-1)
+    loss.backward()
+    expected = {
+        "tokens": tokens.float(),
+        "labels": labels.float(),
+        "logits": logits.detach(),
+        "loss": loss.detach().reshape(1),
+    }
+    for name, parameter in model.named_parameters():
+        expected["gradient." + name] = parameter.grad.contiguous()
+    save_file(expected, folder / "expected.safetensors")
+    print(f"{folder.name}: {sum(p.numel() for p in model.parameters())} parameters, "
+          f"loss {loss.item():.6f}")
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    for seed, (name, (fields, stored)) in enumerate(MODELS.items()):
+        make(out / name, fields, stored, seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+// Llama and Qwen3 through the command: train, resume, train on from a folder, eval, generate.
+
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "model/safetensors.h"
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+using Settings = std::vector<std::string>;
+
+constexpr const char* kLlama = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257,
+  "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "max_position_embeddings": 32, "rms_norm_eps": 1e-05,
+  "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "attention_dropout": 0.0,
+  "initializer_range": 0.02, "tie_word_embeddings": false, "rope_theta": 10000.0,
+  "rope_scaling": {"type": "linear", "factor": 2.0}, "torch_dtype": "bfloat16",
+  "_name_or_path": "somewhere", "my_note": "kept"})";
+
+constexpr const char* kQwen3 = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 257,
+  "hidden_size": 32, "head_dim": 16, "intermediate_size": 48, "num_hidden_layers": 3,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32,
+  "tie_word_embeddings": true, "dtype": "bfloat16",
+  "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}})";
+
+class DecoderCommand : public testing::TestWithParam<const char*> {
+ protected:
+  DecoderCommand() { folder_.write("model.json", GetParam()); }
+
+  /// Trains in `out`, or goes on there, and returns the digest of the weights.
+  std::string train(const std::string& out, const Settings& settings) {
+    Settings all = {"model.init=random", "optimizer.decay=constant", "output.save_every=0",
+                    "output.trace=false", "output.dir=" + out};
+    all.insert(all.end(), settings.begin(), settings.end());
+    CommandResult result = folder_.train(all);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    errors_ = result.errors;
+    return folder_.json(out + "/summary.json").find("weights_sha256")->as_string();
+  }
+  CommandResult run(const Settings& arguments) { return run_command(arguments, folder_.path()); }
+  double eval(const std::string& model) {
+    CommandResult result =
+        run({"eval", "--model", model, "--data", "validation.txt", "--sequence", "16", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return number(Json::parse(result.output).value(), "loss");
+  }
+
+  RunFolder folder_;
+  std::string errors_;
+};
+
+TEST_P(DecoderCommand, TenIterationsAndTenMoreAreTwentyBitForBit) {
+  for (const char* dtype : {"fp32", "bf16"}) {
+    SCOPED_TRACE(dtype);
+    Settings settings = {std::string("model.dtype=") + dtype};
+    std::string out = dtype, whole = train(out + "-whole", settings);
+    Settings half = settings;
+    half.emplace_back("train.iterations=10");
+    EXPECT_NE(train(out, half), whole);
+    settings.emplace_back("devices.use=cpu:3");
+    EXPECT_EQ(train(out, settings), whole);
+    EXPECT_THAT(errors_, HasSubstr("continuing from"));
+    EXPECT_THAT(errors_, HasSubstr("rotary positions of theta"));
+  }
+}
+
+TEST_P(DecoderCommand, OneDeviceAndBoundSchedulesGiveTheSameWeights) {
+  std::string one = train("one", {"devices.use=cpu:1", "schedule.kind=single"});
+  EXPECT_EQ(train("four", {"devices.use=cpu:4"}), one);
+  EXPECT_EQ(train("bound", {"schedule.kind=1f1b", "devices.use=cpu:3"}), one);
+  EXPECT_EQ(train("split", {"schedule.kind=zb-h1"}), one);
+}
+
+TEST_P(DecoderCommand, ACheckpointIsAFolderToGoOnFrom) {
+  train("out", {"train.eval_every=20"});
+  Json summary = folder_.json("out/summary.json");
+  EXPECT_LT(number(summary, "loss_last"), number(summary, "loss_first") - 0.5);
+  double loss = eval("out/checkpoint");
+  EXPECT_NEAR(loss, number(summary, "validation_loss"), 1e-6 * loss);
+
+  // Every field of the model's config.json is in the checkpoint's; the weights there are fp32.
+  Json written = folder_.json("out/checkpoint/config.json");
+  Json given = Json::parse(GetParam()).value();
+  for (const auto& [name, value] : given.members()) {
+    ASSERT_NE(written.find(name), nullptr) << name;
+    if (name != "dtype" && name != "torch_dtype") {
+      EXPECT_EQ(written.find(name)->dump(), value.dump());
+    }
+  }
+  EXPECT_EQ(written.find("dtype")->as_string(), "float32");
+  EXPECT_EQ(written.find("torch_dtype")->as_string(), "float32");
+  Result<SafetensorsFile> file =
+      SafetensorsFile::open(folder_.file("out/checkpoint/model.safetensors"));
+  ASSERT_TRUE(file.is_ok()) << file.status().to_string();
+  EXPECT_EQ(file->find("lm_head.weight") == nullptr, given.find("tie_word_embeddings")->as_bool());
+  EXPECT_NE(file->find("model.layers.2.self_attn.k_proj.weight"), nullptr);
+
+  CommandResult more = folder_.train(
+      {"model.path=out/checkpoint", "model.init=weights", "output.dir=more", "train.iterations=1"});
+  ASSERT_EQ(more.exit_code, 0) << more.errors;
+  EXPECT_LT(number(folder_.json("more/summary.json"), "loss_first"),
+            number(summary, "loss_first") - 0.5);
+  EXPECT_EQ(folder_.read("more/checkpoint/config.json"),
+            folder_.read("out/checkpoint/config.json"));
+}
+
+// The constant that positions come from is in what inspect adds up, to the byte.
+TEST_P(DecoderCommand, InspectSaysTheLeastDeviceMemoryThatTrains) {
+  auto fits = [&](int64_t memory) {
+    CommandResult result =
+        run({"inspect", "model.json", "--devices", "cpu:2[memory=" + std::to_string(memory) + "]",
+             "--dtype", "bf16", "--batch", "4", "--microbatches", "2", "--sequence", "16",
+             "--host-memory", "1G"});
+    return result.exit_code == 0;
+  };
+  int64_t too_small = 1, enough = int64_t{64} << 20;
+  while (enough - too_small > 1) {
+    int64_t middle = (enough + too_small) / 2;
+    (fits(middle) ? enough : too_small) = middle;
+  }
+  auto exit_code = [&](int64_t memory) {
+    return folder_
+        .train({"model.init=random", "model.dtype=bf16", "data.sequence=16", "train.batch=4",
+                "train.microbatches=2", "train.iterations=1", "output.dir=out",
+                "devices.use=cpu:2[memory=" + std::to_string(memory) + "]"})
+        .exit_code;
+  };
+  EXPECT_EQ(exit_code(too_small), 4);
+  EXPECT_EQ(exit_code(enough), 0);
+}
+
+TEST_P(DecoderCommand, GeneratesBeyondItsPositions) {
+  train("out", {});
+  Settings command = {"generate", "--model", "out/checkpoint", "--prompt", "line ",
+                      "--tokens", "60",      "--temperature",  "0",        "--json"};
+  CommandResult first = run(command);
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_EQ(run(command).output, first.output);
+  EXPECT_EQ(number(Json::parse(first.output).value(), "tokens"), 60);
+}
+
+TEST_P(DecoderCommand, RotaryPositionsGoOnWithAWarning) {
+  train("out", {"data.sequence=48", "train.iterations=2"});
+  EXPECT_THAT(errors_, HasSubstr("data.sequence = 48 is longer than the 32 positions"));
+}
+
+TEST_P(DecoderCommand, InspectSaysWhatItTook) {
+  CommandResult result = run({"inspect", "model.json", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Json json = Json::parse(result.output).value();
+  EXPECT_EQ(number(json, "parameters"), number(json, "trained_parameters"));
+  std::string notes = json.find("notes")->dump();
+  EXPECT_THAT(notes, HasSubstr("rotary positions of theta 1"));
+  EXPECT_THAT(notes, Not(HasSubstr("planned only")));
+  std::string text = GetParam();
+  folder_.write("model.json", text.replace(text.find("\"vocab_size\""), 0, "\"clip_qkv\": 8, "));
+  EXPECT_THAT(run({"inspect", "model.json", "--json"}).output,
+              HasSubstr("planned only: model.json: clip_qkv is 8"));
+}
+
+TEST_P(DecoderCommand, RefusesByName) {
+  auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string text = GetParam();
+    size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    folder_.write("model.json", text.replace(at, from.size(), to));
+    CommandResult result = folder_.train({"model.init=random"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_FALSE(folder_.exists("out"));
+    return result.errors;
+  };
+  EXPECT_THAT(refusal("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),
+              HasSubstr("model.json: num_attention_heads is 4, expected a multiple"));
+  EXPECT_THAT(refusal("\"vocab_size\": 257",
+                      "\"vocab_size\": 257, \"sliding_window\": 8, \"layer_types\": "
+                      "[\"full_attention\", \"sliding_attention\", \"full_attention\"]"),
+              HasSubstr("sliding_window is 8 in layer 1, expected at least the sequence"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DecoderCommand, testing::Values(kLlama, kQwen3),
+                         [](const auto& param) {
+                           return std::string(param.index == 0 ? "llama" : "qwen3");
+                         });
+
+}  // namespace
+}  // namespace stagecoach

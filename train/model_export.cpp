@@ -1,0 +1,300 @@
+#include "train/model_export.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "model/weight_transfer.h"
+#include "train/checkpoint.h"
+
+namespace stagecoach {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+/// How often a run may have begun from another's checkpoint.
+constexpr int kMaxAncestors = 64;
+/// What Hugging Face's tools read beside config.json and weights.
+constexpr const char* kTokenizerFiles[] = {"added_tokens.json",
+                                           "chat_template.jinja",
+                                           "chat_template.json",
+                                           "merges.txt",
+                                           "spiece.model",
+                                           "special_tokens_map.json",
+                                           "tokenizer.json",
+                                           "tokenizer.model",
+                                           "tokenizer_config.json",
+                                           "vocab.json",
+                                           "vocab.txt"};
+constexpr const char* kGenerationFile = "generation_config.json";
+
+/// What the checkpoint's run began from.
+struct Origin {
+  std::string folder;                   ///< empty: there is none with these weights
+  std::optional<Json> config;           ///< its config.json
+  std::optional<WeightFolder> weights;  ///< headers of its weights
+  std::string tokenizer_folder;
+};
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string text_at(const Json& config, std::string_view section, std::string_view key) {
+  const Json* table = config.find(section);
+  const Json* value = table == nullptr ? nullptr : table->find(key);
+  return value != nullptr && value->is_string() ? value->as_string() : "";
+}
+
+bool is_dtype_key(std::string_view key) {
+  return key == "dtype" || key == "torch_dtype";
+}
+
+/// The first field in which `config` says another model than the checkpoint; empty: none. What one
+/// of them leaves to its default is not compared.
+std::string first_difference(const Json& config, const Json& checkpoint) {
+  for (const auto& [key, value] : checkpoint.members()) {
+    const Json* there = config.find(key);
+    if (there == nullptr || there->is_null() || value.is_null()) continue;
+    if (is_dtype_key(key) || key == "architectures" || there->dump() == value.dump()) continue;
+    bool same_number =
+        there->is_number() && value.is_number() && there->as_number() == value.as_number();
+    if (!same_number) {
+      return fmt::format("{} is {} there and {} in the checkpoint", key, there->dump(),
+                         value.dump());
+    }
+  }
+  return "";
+}
+
+/// Where the run of `record` got its model, past the checkpoints it went through.
+std::string original_model(const CheckpointRecord& record) {
+  std::string model = text_at(record.config, "model", "path");
+  for (int i = 0; i < kMaxAncestors && is_there(model + "/trainer_state.json"); ++i) {
+    std::vector<std::string> ignored;
+    Result<std::optional<FoundCheckpoint>> found = find_checkpoint(model, &ignored);
+    if (!found.is_ok() || !found->has_value()) break;
+    model = text_at((*found)->record.config, "model", "path");
+  }
+  return model;
+}
+
+Result<Origin> find_origin(const CheckpointRecord& record, std::vector<std::string>& notes) {
+  Origin origin;
+  std::string tokenizer = text_at(record.config, "data", "tokenizer");
+  if (tokenizer != "bytes" && is_there(tokenizer)) origin.tokenizer_folder = tokenizer;
+  std::string model = original_model(record);
+  std::error_code ignored;
+  bool is_folder = fs::is_directory(model, ignored);
+  std::string path = is_folder ? model + "/" + kConfigFile : model;
+  if (!is_there(path)) {
+    notes.push_back(fmt::format(
+        "the trained model, '{}', is no folder here: config.json is the checkpoint's own, and no "
+        "tokenizer files are copied",
+        model));
+    return origin;
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  Result<Json> config = Json::parse(text);
+  if (!config.is_ok()) return config.status().with_context(path);
+  if (std::string difference = first_difference(*config, record.model); !difference.empty()) {
+    notes.push_back(fmt::format(
+        "'{}' is not the model that was trained: {}; config.json is the checkpoint's own, and no "
+        "tokenizer files are copied from there",
+        path, difference));
+    return origin;
+  }
+  origin.config = std::move(config).value();
+  if (!is_folder) return origin;
+  origin.folder = model;
+  if (origin.tokenizer_folder.empty()) origin.tokenizer_folder = model;
+  bool has_weights =
+      is_there(model + "/" + kWeightsFile) || is_there(model + "/" + kWeightsIndexFile);
+  if (!has_weights) return origin;
+  Result<WeightFolder> weights = WeightFolder::open(model);
+  if (weights.is_ok()) {
+    origin.weights = std::move(weights).value();
+  } else {
+    notes.push_back(fmt::format("names and dtypes of weights are the checkpoint's own: {}",
+                                weights.status().message()));
+  }
+  return origin;
+}
+
+SafetensorsType storage_of(DType dtype) {
+  if (dtype == DType::kBF16) return SafetensorsType::kBF16;
+  return dtype == DType::kF16 ? SafetensorsType::kF16 : SafetensorsType::kF32;
+}
+
+/// As config.json spells it.
+const char* torch_name(SafetensorsType type) {
+  if (type == SafetensorsType::kBF16) return "bfloat16";
+  return type == SafetensorsType::kF16 ? "float16" : "float32";
+}
+
+/// One export, from a checkpoint that was found into a folder that nobody sees yet.
+class Exporter {
+ public:
+  Exporter(const ExportOptions& options, const FoundCheckpoint& checkpoint, ExportReport& report)
+      : options_(options), checkpoint_(checkpoint), report_(report) {}
+
+  Status write(const std::string& folder) {
+    STAGECOACH_ASSIGN_OR_RETURN(origin_, find_origin(checkpoint_.record, report_.notes));
+    STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(checkpoint_.path));
+    STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
+    STAGECOACH_RETURN_IF_ERROR(write_weights(folder, weights));
+    STAGECOACH_RETURN_IF_ERROR(write_config(folder));
+    STAGECOACH_RETURN_IF_ERROR(copy_files(folder));
+    std::sort(report_.files.begin(), report_.files.end());
+    return sync_folder(folder);
+  }
+
+ private:
+  Status write_weights(const std::string& folder, const WeightFolder& weights) {
+    WeightNaming naming = origin_.weights ? naming_of(*origin_.weights) : WeightNaming::kPrefixed;
+    std::vector<SafetensorsTensor> tensors;
+    ByteCount bytes_of[3] = {};
+    for (const FolderTensor& tensor : weights.tensors()) {
+      SafetensorsTensor out;
+      out.name = file_name_of(tensor.info->name, naming);
+      out.type = type_of(out.name);
+      out.shape = tensor.info->shape;
+      out.read_f32 = [this, &tensor](int64_t first, std::span<float> piece) -> Status {
+        STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, first, piece));
+        done_ += static_cast<int64_t>(piece.size());
+        return options_.watch ? options_.watch(done_, total_) : Status::ok();
+      };
+      ByteCount size = out.size_bytes();
+      total_ += size / safetensors_type_size(out.type);
+      report_.weight_bytes += size;
+      bytes_of[static_cast<size_t>(out.type)] += size;
+      tensors.push_back(std::move(out));
+    }
+    auto most = std::max_element(std::begin(bytes_of), std::end(bytes_of)) - std::begin(bytes_of);
+    report_.dtype = torch_name(static_cast<SafetensorsType>(most));
+    STAGECOACH_ASSIGN_OR_RETURN(
+        report_.files, write_weight_folder(folder, std::move(tensors), {options_.max_file_bytes}));
+    return Status::ok();
+  }
+
+  SafetensorsType type_of(const std::string& name) const {
+    if (options_.dtype.has_value()) return storage_of(*options_.dtype);
+    if (!origin_.weights.has_value()) return SafetensorsType::kF32;
+    const FolderTensor* original = origin_.weights->find(name);
+    if (original != nullptr) return original->info->type;
+    // What the original has under another name has the dtype of its others.
+    for (const FolderTensor& other : origin_.weights->tensors()) {
+      if (is_float(other.info->type)) return other.info->type;
+    }
+    return SafetensorsType::kF32;
+  }
+
+  Status write_config(const std::string& folder) {
+    Json config = origin_.config.value_or(checkpoint_.record.model);
+    const Json* architectures = checkpoint_.record.model.find("architectures");
+    if (config.find("architectures") == nullptr && architectures != nullptr) {
+      config["architectures"] = *architectures;
+    }
+    // Readers from before version 5 of transformers know the first name, later ones the second.
+    config["torch_dtype"] = report_.dtype;
+    config["dtype"] = report_.dtype;
+    report_.files.emplace_back(kConfigFile);
+    return write_file_atomically(folder + "/" + kConfigFile, config.dump(true) + "\n");
+  }
+
+  Status copy_files(const std::string& folder) {
+    bool has_tokenizer = false;
+    for (const char* name : kTokenizerFiles) {
+      if (origin_.tokenizer_folder.empty()) break;
+      STAGECOACH_ASSIGN_OR_RETURN(bool copied, copy(origin_.tokenizer_folder, name, folder));
+      has_tokenizer = has_tokenizer || copied;
+    }
+    if (!has_tokenizer && !origin_.tokenizer_folder.empty()) {
+      report_.notes.push_back(fmt::format("'{}' has no tokenizer files", origin_.tokenizer_folder));
+    }
+    if (origin_.folder.empty()) return Status::ok();
+    return copy(origin_.folder, kGenerationFile, folder).status();
+  }
+
+  /// Whether there was such a file.
+  Result<bool> copy(const std::string& from, const char* name, const std::string& to) {
+    std::string source = from + "/" + name;
+    if (!is_there(source)) return false;
+    STAGECOACH_ASSIGN_OR_RETURN(std::string content, read_file(source));
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(to + "/" + name, content));
+    report_.files.emplace_back(name);
+    return true;
+  }
+
+  const ExportOptions& options_;
+  const FoundCheckpoint& checkpoint_;
+  ExportReport& report_;
+  Origin origin_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+};
+
+/// Refuses a folder that holds anything; nothing that exists is ever replaced.
+Status check_out(const std::string& out) {
+  std::error_code error;
+  fs::file_status there = fs::status(out, error);
+  if (!fs::exists(there)) return Status::ok();
+  if (!fs::is_directory(there)) {
+    return invalid_argument(
+        fmt::format("--out is '{}', which is a file; name a folder that is new or empty", out));
+  }
+  if (fs::is_empty(out, error) && !error) return Status::ok();
+  return invalid_argument(
+      fmt::format("--out is '{}', which is not empty; name a folder that is new or empty", out));
+}
+
+/// Moves `from` to `to`, which does not exist or is an empty folder.
+Status publish(const std::string& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    return io_error(
+        fmt::format("cannot rename '{}' to '{}': {}", from, to.string(), std::strerror(errno)));
+  }
+  return sync_folder(to.parent_path().string());
+}
+
+}  // namespace
+
+Result<ExportReport> export_checkpoint(const ExportOptions& options) {
+  ExportReport report;
+  STAGECOACH_RETURN_IF_ERROR(check_out(options.out));
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
+                              find_checkpoint(options.checkpoint, &report.notes));
+  if (!found.has_value()) {
+    return not_found(fmt::format(
+        "there is no checkpoint in '{}'; name a run's output.dir or a checkpoint-N in it",
+        options.checkpoint));
+  }
+  if (options.merge_lora) {
+    return invalid_argument(fmt::format(
+        "--merge-lora: the checkpoint '{}' holds no adapters; leave the option out", found->path));
+  }
+  report.checkpoint = found->path;
+  report.iteration = found->record.iteration;
+  std::error_code ignored;
+  fs::path out = fs::weakly_canonical(fs::absolute(options.out), ignored).lexically_normal();
+  if (out.filename().empty()) out = out.parent_path();
+  std::string unfinished =
+      fmt::format("{}/.{}.{}.tmp", out.parent_path().string(), out.filename().string(), ::getpid());
+  Status status = Exporter(options, *found, report).write(unfinished);
+  if (status.is_ok()) status = publish(unfinished, out);
+  if (status.is_ok()) return report;
+  fs::remove_all(unfinished, ignored);
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  return io_error(
+      fmt::format("{}; the export needs {} bytes and more", status.message(), report.weight_bytes));
+}
+
+}  // namespace stagecoach
