@@ -41,11 +41,4 @@ Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType
   return make_decoder(std::get<DecoderConfig>(model), head, dtype, sequence);
 }
 
-std::vector<ConstantBlock> network_constants(const ComputedModel& model, DType dtype,
-                                             int64_t sequence) {
-  const auto* decoder = std::get_if<DecoderConfig>(&model);
-  if (decoder == nullptr) return {};
-  return decoder_constants(*decoder, dtype, sequence);
-}
-
 }  // namespace stagecoach

@@ -42,8 +42,4 @@ Architecture architecture_of(const ComputedModel& model);
 Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType dtype,
                              int64_t sequence);
 
-/// What that network's blocks without named parameters hold.
-std::vector<ConstantBlock> network_constants(const ComputedModel& model, DType dtype,
-                                             int64_t sequence);
-
 }  // namespace stagecoach

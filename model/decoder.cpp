@@ -109,6 +109,10 @@ class DecoderBuilder {
     rotary.element_count = HeadRotation::table_elements(a_.head_dim, sequence_, dtype_);
     rotary.site_count = static_cast<int>(a_.layers);
     rotary.is_frozen = true;
+    rotary.constant = [scaling = config_.rotary, head_dim = a_.head_dim, sequence = sequence_,
+                       dtype = dtype_] {
+      return HeadRotation::table_values(scaling, head_dim, sequence, dtype);
+    };
     network_.blocks.push_back(std::move(rotary));
     for (int64_t i = 0; i < a_.layers; ++i) network_.blocks.push_back(layer_block(i));
     ParameterBlock norm;
@@ -321,12 +325,6 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
   }
   STAGECOACH_RETURN_IF_ERROR(check_windows(config.architecture, sequence));
   return DecoderBuilder(config, head, dtype, sequence).build();
-}
-
-std::vector<ConstantBlock> decoder_constants(const DecoderConfig& config, DType dtype,
-                                             int64_t sequence) {
-  return {{kRotaryBlock, HeadRotation::table_values(config.rotary, config.architecture.head_dim,
-                                                    sequence, dtype)}};
 }
 
 }  // namespace stagecoach

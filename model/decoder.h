@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "model/decoder_config.h"
 #include "model/network_head.h"
 #include "scheduler/network.h"
@@ -11,22 +9,12 @@ namespace stagecoach {
 /// A Llama or Qwen3 model as a network, for sequences of up to `sequence` tokens. Layers:
 /// "embedding" (token ids int32 [rows, 1] in), "layers.0" … "layers.<n-1>", "head" (final norm,
 /// then loss or logits). Blocks: tokens (sites embedding and head where they are tied), rotary (a
-/// constant, see HeadRotation; `decoder_constants` has its values), layers.<i>, norm, and lm_head
+/// constant, see HeadRotation), layers.<i>, norm, and lm_head
 /// where it is its own. Names and shapes are those of the Hugging Face file: matrices are [out,
 /// in], and those of one product lie side by side. `dtype` is that of compute copies and
 /// activations. Errors: invalid argument for a bad `config`; unimplemented for attention windows
 /// shorter than `sequence`.
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
                              int64_t sequence);
-
-/// What a block without named parameters holds, to be written before the network runs.
-struct ConstantBlock {
-  int block = 0;
-  std::vector<float> values;  ///< of all its elements, exact in the network's dtype
-};
-
-/// The constants of `make_decoder`'s network of the same arguments.
-std::vector<ConstantBlock> decoder_constants(const DecoderConfig& config, DType dtype,
-                                             int64_t sequence);
 
 }  // namespace stagecoach

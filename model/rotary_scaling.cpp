@@ -88,8 +88,8 @@ std::vector<float> rotary_table(const RotaryScaling& scaling, int64_t head_dim, 
   size_t half = static_cast<size_t>(positions) * frequencies.size();
   std::vector<float> table(2 * half);
   for (size_t i = 0; i < half; ++i) {
-    double angle =
-        static_cast<double>(i / frequencies.size()) * frequencies[i % frequencies.size()];
+    size_t position = i / frequencies.size();
+    double angle = static_cast<double>(position) * frequencies[i % frequencies.size()];
     table[i] = static_cast<float>(scaling.magnitude * std::cos(angle));
     table[half + i] = static_cast<float>(scaling.magnitude * std::sin(angle));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -28,6 +29,23 @@ bool all_finite(std::span<const float> values) {
   return bad == 0;
 }
 
+float widen(BFloat16 value) {
+  return to_float(value);
+}
+
+/// As `to_float`, without a branch, so that it becomes vector code.
+float widen(Float16 value) {
+  constexpr uint32_t kBias = 112u << 23;  // of fp32's exponent over fp16's
+  uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
+  int32_t magnitude = value.bits & 0x7fff;
+  // Masks: all ones where it holds.
+  uint32_t is_small = 0u - static_cast<uint32_t>(magnitude < 0x0400);
+  uint32_t is_special = 0u - static_cast<uint32_t>(magnitude >= 0x7c00);
+  uint32_t normal = (static_cast<uint32_t>(magnitude) << 13) + kBias + (is_special & kBias);
+  auto subnormal = std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+  return std::bit_cast<float>(sign | (normal & ~is_small) | (subnormal & is_small));
+}
+
 /// Bytes of 16-bit elements that are read before they are converted: they stay in the cache.
 constexpr size_t kPieceBytes = 64 * 1024;
 
@@ -41,7 +59,7 @@ Status read_elements(const SafetensorsFile& file, const SafetensorInfo& tensor, 
     std::span<T> part = std::span(piece).first(std::min(piece.size(), out.size() - done));
     STAGECOACH_RETURN_IF_ERROR(file.read(tensor, offset + static_cast<ByteCount>(done * sizeof(T)),
                                          std::as_writable_bytes(part)));
-    for (size_t i = 0; i < part.size(); ++i) out[done + i] = to_float(part[i]);
+    for (size_t i = 0; i < part.size(); ++i) out[done + i] = widen(part[i]);
     done += part.size();
   }
   finite = all_finite(out);

@@ -67,6 +67,11 @@ Status Network::validate() const {
       }
     }
   }
+  for (const ParameterBlock& block : blocks) {
+    if (!block.constant || (block.is_frozen && block.parameters.empty())) continue;
+    return invalid_argument(
+        fmt::format("block '{}' is a constant, but it is trained or has parameters", block.name));
+  }
   for (size_t index = 0; index < blocks.size(); ++index) {
     if (blocks[index].site_count != next_site[index]) {
       return invalid_argument(fmt::format("block '{}' says it has {} sites but layers use {}",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct ParameterBlock {
   int site_count = 0;         ///< layers that use it
   /// Not trained: it goes up but has no gradient, no update and no moments.
   bool is_frozen = false;
+  /// A frozen block without parameters is a constant: it travels, but is neither counted, saved nor
+  /// loaded. This yields all its elements, exact in the network's dtype, when a run begins.
+  std::function<std::vector<float>()> constant = {};
 
   /// Appends a tensor and returns its index.
   int add(std::string parameter_name, Shape shape, bool decay, Initializer initializer);

@@ -55,15 +55,13 @@ Result<int> run(const ExportArguments& arguments, const CommandContext& context)
   InterruptGuard guard;
   STAGECOACH_ASSIGN_OR_RETURN(ExportOptions options, parse(arguments));
   Progress progress;
-  progress.phase("writing weights");
-  options.watch = [&progress](int64_t done, int64_t total) {
-    if (InterruptGuard::is_interrupted()) return cancelled("interrupted; nothing was written");
+  progress.phase("checking and writing weights");
+  options.progress = [&progress](int64_t done, int64_t total) {
     progress.update(
         fmt::format("writing weights: {} % of {} parameters", done * 100 / total, total));
-    return Status::ok();
   };
   Result<ExportReport> report = export_checkpoint(options);
-  if (InterruptGuard::is_interrupted() && !report.is_ok()) return kExitInterrupted;
+  if (report.status().code() == StatusCode::kCancelled) return kExitInterrupted;
   if (!report.is_ok()) return report.status();
   for (const std::string& note : report->notes) log_warning(note);
   if (context.json) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "model/config_fields.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint_tensors.h"
 
@@ -521,6 +522,7 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
                        std::vector<std::string>* notes) {
   const CheckpointRecord& record = checkpoint.record;
   for (const auto& [key, value] : model.members()) {
+    if (is_harmless_field(key)) continue;
     const Json* there = record.model.find(key);
     std::string there_text = there == nullptr ? "absent" : there->dump();
     if (there_text != value.dump()) {

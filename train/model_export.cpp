@@ -7,10 +7,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "core/digest.h"
 #include "core/file.h"
+#include "core/float_pieces.h"
 #include "core/json.h"
+#include "model/model_source.h"
+#include "model/weight_match.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint.h"
+#include "train/interrupt.h"
 
 namespace stagecoach {
 
@@ -140,6 +145,36 @@ const char* torch_name(SafetensorsType type) {
   return type == SafetensorsType::kF16 ? "float16" : "float32";
 }
 
+Status check_not_interrupted() {
+  if (!InterruptGuard::is_interrupted()) return Status::ok();
+  return cancelled("the export was interrupted; nothing was written");
+}
+
+/// Ok when the weights are those that were saved, by the digest of `Trainer::weights_sha256`.
+Status check_digest(const FoundCheckpoint& checkpoint, const WeightFolder& weights) {
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(checkpoint.path));
+  STAGECOACH_ASSIGN_OR_RETURN(Network network,
+                              make_network(source.model, NetworkHead::kLoss, DType::kF32, 1));
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts, match_weights(weights, network));
+  Sha256 digest;
+  for (const WeightPart& part : parts) {
+    Status read =
+        for_each_float_piece(part.count, [&](int64_t first, std::span<float> piece) -> Status {
+          STAGECOACH_RETURN_IF_ERROR(
+              part.tensor->file->read_f32(*part.tensor->info, part.first + first, piece));
+          digest.update(piece.data(), static_cast<ByteCount>(piece.size_bytes()));
+          return check_not_interrupted();
+        });
+    if (!read.is_ok()) return read;
+  }
+  std::string found = digest.hex();
+  if (found == checkpoint.record.weights_sha256) return Status::ok();
+  return data_loss(fmt::format(
+      "'{}': the sha256 of the weights is {}, but trainer_state.json says {}: the file was changed "
+      "or damaged; use an older checkpoint",
+      weights.path(), found, checkpoint.record.weights_sha256));
+}
+
 /// One export, from a checkpoint that was found into a folder that nobody sees yet.
 class Exporter {
  public:
@@ -149,6 +184,7 @@ class Exporter {
   Status write(const std::string& folder) {
     STAGECOACH_ASSIGN_OR_RETURN(origin_, find_origin(checkpoint_.record, report_.notes));
     STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(checkpoint_.path));
+    STAGECOACH_RETURN_IF_ERROR(check_digest(checkpoint_, weights));
     STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
     STAGECOACH_RETURN_IF_ERROR(write_weights(folder, weights));
     STAGECOACH_RETURN_IF_ERROR(write_config(folder));
@@ -170,7 +206,8 @@ class Exporter {
       out.read_f32 = [this, &tensor](int64_t first, std::span<float> piece) -> Status {
         STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, first, piece));
         done_ += static_cast<int64_t>(piece.size());
-        return options_.watch ? options_.watch(done_, total_) : Status::ok();
+        if (options_.progress) options_.progress(done_, total_);
+        return check_not_interrupted();
       };
       ByteCount size = out.size_bytes();
       total_ += size / safetensors_type_size(out.type);

@@ -18,8 +18,8 @@ struct ExportOptions {
   std::optional<DType> dtype;  ///< of all weights; else each as the trained model had it, or fp32
   bool merge_lora = false;     ///< into the weights they adapt
   ByteCount max_file_bytes = 5'000'000'000;
-  /// Hears how many elements of how many are written; a failure it returns ends the export.
-  std::function<Status(int64_t done, int64_t total)> watch;
+  /// Hears how many elements of how many are written.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 /// What an export wrote.
@@ -35,8 +35,10 @@ struct ExportReport {
 /// Writes a checkpoint's weights as a Hugging Face folder: the config.json of the model that was
 /// trained with its own fields, weights under the names that it had, and its tokenizer files and
 /// generation_config.json. The folder appears when all of it is written; a failure leaves nothing.
-/// Refused: what is no checkpoint, `out` that is not empty, adapters to merge where there are none,
-/// numbers that the dtype cannot hold.
+/// Refused: what is no checkpoint, weights that are not those its digest names (data loss), `out`
+/// that is not empty, adapters to merge where there are none,
+/// numbers that the dtype cannot hold. Cancelled when
+/// interrupted (interrupt.h).
 Result<ExportReport> export_checkpoint(const ExportOptions& options);
 
 }  // namespace stagecoach

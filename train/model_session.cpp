@@ -105,9 +105,7 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
-  DType dtype = config.model.dtype;
-  int64_t sequence = config.data.sequence;
-  Result<Network> made = make_network(source.model, head, dtype, sequence);
+  Result<Network> made = make_network(source.model, head, config.model.dtype, config.data.sequence);
   if (!made.is_ok()) return made.status().with_context(source.name);
   Network network = std::move(made).value();
   if (config.model.init == "weights" && !source.weights_folder.empty()) {
@@ -120,9 +118,6 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
   STAGECOACH_ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
       Trainer::create(std::move(network), std::move(used), std::move(options)));
-  for (const ConstantBlock& constant : network_constants(source.model, dtype, sequence)) {
-    STAGECOACH_RETURN_IF_ERROR(trainer->write_parameters(constant.block, 0, constant.values));
-  }
   if (config.optimizer.moments != "fp32") {
     log_info(fmt::format("optimizer.moments = \"{}\": {}", config.optimizer.moments,
                          kMomentsChangeNumerics));

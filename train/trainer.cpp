@@ -65,6 +65,7 @@ struct Trainer::Impl {
   Status keep_gradients();
   Pinning pinning() const;
   Status build_state();
+  Status fill_constants();
   Status adopt(PlannedRun next);
   Status replan();
   Status choose_share(const PlannedRun& next);
@@ -263,11 +264,26 @@ Status Trainer::Impl::build_state() {
     if (state->is_frozen(block)) continue;
     while (state->version(block) < kFirstStep) state->skip(block);
   }
+  STAGECOACH_RETURN_IF_ERROR(fill_constants());
   for (int turn = 0; turn < batches_in_flight(update_mode()); ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(
         std::unique_ptr<BatchStaging> batch,
         BatchStaging::create(pinning, network, shape, static_cast<int>(options.micro_batches)));
     staging.push_back(std::move(batch));
+  }
+  return Status::ok();
+}
+
+Status Trainer::Impl::fill_constants() {
+  for (int block = 0; block < state->block_count(); ++block) {
+    const ParameterBlock& info = network.blocks[block];
+    if (!info.constant) continue;
+    std::vector<float> values = info.constant();
+    if (static_cast<int64_t>(values.size()) != info.element_count) {
+      return invalid_argument(fmt::format("block '{}' has {} elements; its constant has {}",
+                                          info.name, info.element_count, values.size()));
+    }
+    STAGECOACH_RETURN_IF_ERROR(state->write_parameters(block, 0, values));
   }
   return Status::ok();
 }

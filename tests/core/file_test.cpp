@@ -106,6 +106,34 @@ TEST(FileWriter, AFullDiskIsResourceExhausted) {
   EXPECT_NE(status.message().find("/dev/full"), std::string::npos);
 }
 
+TEST(FileReader, ReadsAnywhereAndNamesWhereAFileThatWasCutEnds) {
+  TemporaryFolder folder;
+  std::string path = folder.file("a.txt");
+  ASSERT_TRUE(write_file_atomically(path, "0123456789").is_ok());
+  Result<FileReader> opened = FileReader::open(path);
+  ASSERT_TRUE(opened.is_ok()) << opened.status().to_string();
+  FileReader file = std::move(opened).value();
+  EXPECT_EQ(file.size(), 10);
+  std::string read(4, ' ');
+  ASSERT_TRUE(file.read(3, std::as_writable_bytes(std::span(read))).is_ok());
+  EXPECT_EQ(read, "3456");
+  std::filesystem::resize_file(path, 5);
+  Status status = file.read(3, std::as_writable_bytes(std::span(read)));
+  EXPECT_EQ(status.code(), StatusCode::kIo);
+  EXPECT_THAT(status.message(),
+              testing::HasSubstr("'" + path + "' ends at byte 5, it had 10 when it was opened"));
+}
+
+TEST(FileReader, TakesEmptyFilesAndRefusesFoldersAndPipes) {
+  TemporaryFolder folder;
+  ASSERT_TRUE(write_file_atomically(folder.file("empty"), "").is_ok());
+  EXPECT_EQ(FileReader::open(folder.file("empty"))->size(), 0);
+  EXPECT_FALSE(FileReader::open(folder.path()).is_ok());
+  EXPECT_EQ(FileReader::open(folder.file("none")).status().code(), StatusCode::kNotFound);
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(FileReader::open(folder.file("pipe")).is_ok());
+}
+
 TEST(MappedFile, ShowsTheContent) {
   TemporaryFolder folder;
   std::string path = folder.file("mapped");

@@ -177,6 +177,27 @@ TEST(DecoderConfig, YarnGrowsCosinesAndSinesOnce) {
   expect_refused(llama({{"rope_scaling", yarn}}), "beta_fast is 0.5, expected beta_slow, 1");
 }
 
+// As transformers 5.24 has them for GPT-OSS's numbers, with the range of slowed pairs as it is and
+// rounded outwards.
+TEST(DecoderConfig, YarnSlowsTheSamePairsAsTransformers) {
+  RotaryScaling rotary;
+  rotary.kind = RotaryScaling::Kind::kYarn;
+  rotary.theta = 150000;
+  rotary.factor = 32;
+  rotary.original_positions = 4096;
+  const std::pair<bool, std::vector<double>> expected[] = {
+      {false, {5.081327e-2, 3.170570e-2, 6.794959e-3, 4.564839e-4, 1.293187e-4, 3.830881e-5}},
+      {true, {5.081327e-2, 3.162075e-2, 7.015714e-3, 5.809475e-4, 2.279478e-4, 3.830881e-5}}};
+  for (const auto& [truncates, numbers] : expected) {
+    rotary.truncates = truncates;
+    std::vector<double> frequencies = rotary_frequencies(rotary, 64);
+    size_t pairs[] = {8, 9, 12, 16, 17, 18};
+    for (size_t i = 0; i < std::size(pairs); ++i) {
+      EXPECT_NEAR(frequencies[pairs[i]], numbers[i], 1e-6 * numbers[i]) << truncates << pairs[i];
+    }
+  }
+}
+
 // 21: the base of rotary positions, where it was and where it is.
 TEST(DecoderConfig, OldAndNewPlacesOfTheRotaryBaseMeanTheSame) {
   Json newer = llama3_scaling();

@@ -45,7 +45,7 @@ class ReferenceModel {
   Network network(NetworkHead head, DType dtype) const {
     std::string path = folder_ + "/config.json";
     std::string text = must(read_file(path));
-    if (folder_.ends_with("gpt2")) {
+    if (is_gpt2()) {
       ParsedGpt2Config parsed = must(parse_gpt2_config(text, path));
       return must(make_gpt2(parsed.config, head, dtype));
     }
@@ -65,12 +65,9 @@ class ReferenceModel {
     };
     Result<LoadedWeights> loaded = load_weights(folder_, network, take);
     EXPECT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-    if (folder_.ends_with("gpt2")) return blocks;
-    std::string path = folder_ + "/config.json";
-    DecoderConfig config = must(parse_decoder_config(must(read_file(path)), path)).config;
-    for (ConstantBlock& constant : decoder_constants(config, network.dtype, batch_.sequence)) {
-      EXPECT_EQ(constant.values.size(), blocks[static_cast<size_t>(constant.block)].size());
-      blocks[static_cast<size_t>(constant.block)] = std::move(constant.values);
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      if (network.blocks[block].constant) blocks[block] = network.blocks[block].constant();
+      EXPECT_EQ(static_cast<int64_t>(blocks[block].size()), network.blocks[block].element_count);
     }
     return blocks;
   }
@@ -90,6 +87,7 @@ class ReferenceModel {
     return static_cast<size_t>(std::count_if(tensors.begin(), tensors.end(), is_gradient));
   }
 
+  bool is_gpt2() const { return folder_.find("/gpt2") != std::string::npos; }
   const reference::Gpt2Batch& batch() const { return batch_; }
   const std::string& folder() const { return folder_; }
 
@@ -192,7 +190,8 @@ TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,
                          testing::Values("gpt2", "llama-plain", "llama-linear", "llama-llama3",
-                                         "llama-llama3-tied-biases", "qwen3", "qwen3-tied-yarn"),
+                                         "llama-llama3-tied-biases", "qwen3", "qwen3-tied-yarn",
+                                         "qwen3-linear", "gpt2-narrow"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -1,11 +1,13 @@
 #include "model/safetensors.h"
 
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <limits>
 #include <random>
 
+#include "core/dtype.h"
 #include "core/file.h"
 #include "tests/core/temporary_folder.h"
 
@@ -244,6 +246,32 @@ TEST_F(SafetensorsFiles, converts_16_bit_elements_exactly) {
   EXPECT_EQ(read, (std::vector<float>{65504.0f, 0x1p-24f, -2.0f}));
   ASSERT_TRUE(file->read_f32(*file->find("bf16"), 0, read).is_ok());
   EXPECT_EQ(read, (std::vector<float>{1.0f, -3.0f, 0x1p-133f}));
+}
+
+TEST_F(SafetensorsFiles, widens_every_half_and_refuses_those_that_are_not_finite) {
+  std::vector<Float16> halves;
+  for (uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    if ((bits & 0x7c00u) != 0x7c00u) halves.push_back({static_cast<uint16_t>(bits)});
+  }
+  auto count = static_cast<int64_t>(halves.size());
+  std::vector<uint16_t> bad = {0x7c00, 0xfc00, 0x7c01, 0xffff};
+  std::string path = folder_.file("w.safetensors");
+  std::vector<SafetensorsTensor> tensors = {{"all", SafetensorsType::kF16, {count}, halves.data()}};
+  for (size_t i = 0; i < bad.size(); ++i) {
+    tensors.push_back({std::to_string(i), SafetensorsType::kF16, {1}, &bad[i]});
+  }
+  ASSERT_TRUE(write_safetensors(path, tensors).is_ok());
+  SafetensorsFile file = SafetensorsFile::open(path).value();
+  std::vector<float> read(halves.size());
+  ASSERT_TRUE(file.read_f32(*file.find("all"), 0, read).is_ok());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(read[i]), std::bit_cast<uint32_t>(to_float(halves[i])))
+        << halves[i].bits;
+  }
+  for (size_t i = 0; i < bad.size(); ++i) {
+    Status status = file.read_f32(*file.find(std::to_string(i)), 0, std::span(read).first(1));
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << i;
+  }
 }
 
 TEST_F(SafetensorsFiles, tensors_are_written_and_read_in_pieces) {

@@ -110,6 +110,18 @@ MODELS = {
          "layer_types": ["full_attention", "full_attention"], "dtype": "float32"},
         torch.float32,
     ),
+    # One key head, and a single layer.
+    "qwen3-linear": (
+        {**QWEN3, "num_hidden_layers": 1, "num_key_value_heads": 1, "rms_norm_eps": 1e-3,
+         "rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 1.5}},
+        torch.bfloat16,
+    ),
+    # An MLP of another width, a larger epsilon, and no size a power of two.
+    "gpt2-narrow": (
+        {**GPT2, "n_embd": 18, "n_head": 3, "n_inner": 20, "n_layer": 1, "vocab_size": 37,
+         "layer_norm_epsilon": 1e-2},
+        torch.bfloat16,
+    ),
 }
 
 

@@ -148,6 +148,20 @@ TEST_P(DecoderCommand, GeneratesBeyondItsPositions) {
   EXPECT_EQ(number(Json::parse(first.output).value(), "tokens"), 60);
 }
 
+TEST_P(DecoderCommand, ResumesWithTheSameModelWhateverItsFileSaysBesides) {
+  train("out", {"train.iterations=2"});
+  std::string text = GetParam();
+  folder_.write("model.json", text.replace(text.find('{'), 1, "{\"transformers_version\": \"9\","));
+  train("out", {"train.iterations=3"});
+  EXPECT_THAT(errors_, HasSubstr("continuing from"));
+  text.replace(text.find("\"rope_theta\": 1"), 15, "\"rope_theta\": 2");
+  folder_.write("model.json", text);
+  CommandResult other = folder_.train({"model.init=random", "output.dir=out"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.errors, HasSubstr("cannot continue from"));
+  EXPECT_THAT(other.errors, HasSubstr("the model's rope_"));
+}
+
 TEST_P(DecoderCommand, RotaryPositionsGoOnWithAWarning) {
   train("out", {"data.sequence=48", "train.iterations=2"});
   EXPECT_THAT(errors_, HasSubstr("data.sequence = 48 is longer than the 32 positions"));

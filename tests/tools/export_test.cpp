@@ -229,6 +229,19 @@ TEST_F(Export, RefusalsWriteNothing) {
   EXPECT_EQ(folder_->list("."), before);
 }
 
+TEST_F(Export, WeightsThatWereChangedAreNotExported) {
+  std::filesystem::copy(folder_->file("out"), folder_->file("damaged"),
+                        std::filesystem::copy_options::recursive);
+  std::string path = "damaged/checkpoint-3/model.safetensors";
+  std::string content = folder_->read(path);
+  content[content.size() - 3] = static_cast<char>(content[content.size() - 3] ^ 1);
+  folder_->write(path, content);
+  CommandResult result = run("damaged", "from-damaged");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.errors, HasSubstr("the sha256 of the weights is "));
+  EXPECT_FALSE(folder_->exists("from-damaged"));
+}
+
 TEST_F(Export, AnEmptyFolderIsFilled) {
   ASSERT_TRUE(make_folders(folder_->file("empty/inner")).is_ok());
   EXPECT_EQ(run("out", "empty/inner/").exit_code, 0);
