@@ -45,11 +45,9 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   progress.phase("reading data");
   STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_token_data({options.data, shape.vocabulary,
                                                                kBytesTokenizer, Packing::kAuto}));
-  if (data.tokenizer == kBytesTokenizer) {
-    STAGECOACH_RETURN_IF_ERROR(check_byte_model(
-        options.model, fmt::format("'{}'", options.data.front()),
-        "tokenise it with stagecoach-prepare and name the .bin file that it writes"));
-  }
+  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
+      options.model, data.tokenizer, fmt::format("'{}'", options.data.front()),
+      "tokenise it with stagecoach-prepare and the model's tokenizer, and name the .bin file"));
   STAGECOACH_ASSIGN_OR_RETURN(TokenWindows windows,
                               TokenWindows::create(data, config.data.sequence, true));
   for (const std::string& note : data.notes) progress.line(note);

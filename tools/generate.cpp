@@ -81,11 +81,11 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   InterruptGuard guard;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  Architecture shape = source.architecture();
-  STAGECOACH_RETURN_IF_ERROR(check_byte_model(
-      options.model, "--prompt",
+  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
+      options.model, kBytesTokenizer, "--prompt",
       "prompts with other tokenizers are not here yet: export the model and generate with "
       "transformers"));
+  Architecture shape = source.architecture();
   int64_t vocabulary = shape.vocabulary;
   if (vocabulary < kByteVocabulary) {
     return invalid_argument(

@@ -9,6 +9,16 @@
 
 namespace stagecoach {
 
+namespace {
+
+std::string describe(const std::string& tokenizer) {
+  if (tokenizer == kBytesTokenizer) return "the tokenizer \"bytes\"";
+  if (tokenizer == kUnknownTokenizer) return "ids of an unknown tokenizer";
+  return fmt::format("the tokenizer.json with sha256 {}", tokenizer);
+}
+
+}  // namespace
+
 Result<std::string> model_tokenizer(const std::string& folder) {
   std::error_code ignored;
   std::string state = folder + "/trainer_state.json";
@@ -16,10 +26,12 @@ Result<std::string> model_tokenizer(const std::string& folder) {
     STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(state));
     Result<Json> json = Json::parse(text);
     if (!json.is_ok()) return json.status().with_context(state);
+    // Hugging Face's own trainer writes a file of this name too.
+    bool is_ours = json->find("data_digest") != nullptr;
     const Json* tokenizer = json->find("tokenizer");
+    bool says_it = tokenizer != nullptr && tokenizer->is_string();
     // Versions before this key trained on bytes alone.
-    return tokenizer != nullptr && tokenizer->is_string() ? tokenizer->as_string()
-                                                          : std::string(kBytesTokenizer);
+    if (is_ours) return says_it ? tokenizer->as_string() : std::string(kBytesTokenizer);
   }
   std::string file = folder + "/tokenizer.json";
   if (!std::filesystem::exists(file, ignored)) return std::string();
@@ -27,17 +39,17 @@ Result<std::string> model_tokenizer(const std::string& folder) {
   return sha256_hex(content.data(), static_cast<ByteCount>(content.size()));
 }
 
-Status check_byte_model(const std::string& model, const std::string& what,
-                        const std::string& advice) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::string tokenizer, model_tokenizer(model));
-  if (tokenizer.empty() || tokenizer == kBytesTokenizer) return Status::ok();
-  return invalid_argument(fmt::format(
-      "the model in '{}' was trained with {}, and {} would be read as bytes; {}", model,
-      tokenizer == kUnknownTokenizer
-          ? "ids of an unknown tokenizer"
-          : fmt::format("another tokenizer than \"bytes\" (tokenizer.json with sha256 {})",
-                        tokenizer),
-      what, advice));
+Status check_model_tokenizer(const std::string& model, const std::string& tokenizer,
+                             const std::string& what, const std::string& advice) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::string expected, model_tokenizer(model));
+  bool is_bytes = tokenizer == kBytesTokenizer;
+  bool is_known = !expected.empty() && !tokenizer.empty();
+  // Ids of files without a header may be those of any tokenizer, but bytes are seldom written so.
+  bool may_agree = expected == tokenizer || (expected == kUnknownTokenizer && !is_bytes);
+  if (!is_known || may_agree) return Status::ok();
+  return invalid_argument(
+      fmt::format("the model in '{}' was trained with {}, and {} {}; {}", model, describe(expected),
+                  what, is_bytes ? "is read as bytes" : "has " + describe(tokenizer), advice));
 }
 
 }  // namespace stagecoach

@@ -15,9 +15,9 @@ inline constexpr const char* kUnknownTokenizer = "unknown";
 /// where nothing says it. Errors: files that are there and cannot be read.
 Result<std::string> model_tokenizer(const std::string& folder);
 
-/// Ok when `model`, a folder, takes byte-level tokens or does not say; else an invalid argument
-/// that says what it takes, that `what` would be read as bytes, and `advice`.
-Status check_byte_model(const std::string& model, const std::string& what,
-                        const std::string& advice);
+/// Ok when `model`, a folder, may have been trained with `tokenizer` (as TokenSource has it); else
+/// an invalid argument that names both, what has the tokenizer (`what`), and `advice`.
+Status check_model_tokenizer(const std::string& model, const std::string& tokenizer,
+                             const std::string& what, const std::string& advice);
 
 }  // namespace stagecoach

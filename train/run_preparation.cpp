@@ -66,7 +66,7 @@ Status prepare_files(const PreparedRun& run, const char* key, const std::vector<
 }
 
 /// Warns when tokens were made with another tokenizer than the one beside the weights.
-Status check_model_tokenizer(const PreparedRun& run) {
+Status warn_of_other_tokenizer(const PreparedRun& run) {
   const ModelConfig& model = run.config.model;
   const std::string& tokens = run.train_data.tokenizer;
   std::error_code ignored;
@@ -85,7 +85,7 @@ Status prepare_data(PreparedRun& run, Progress& progress) {
   const DataConfig& data = run.config.data;
   STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.train", data.train, false, progress,
                                            run.train_data, run.train_windows));
-  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(run));
+  STAGECOACH_RETURN_IF_ERROR(warn_of_other_tokenizer(run));
   if (!data.validation.empty()) {
     STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.validation", data.validation, true,
                                              progress, run.validation_data,
@@ -102,6 +102,12 @@ Status prepare_data(PreparedRun& run, Progress& progress) {
       std::make_unique<BatchSampler>(*run.train_windows, run.config.train.batch, data.seed);
   int64_t epochs = run.config.train.epochs;
   run.iterations = epochs > 0 ? run.sampler->iterations_of(epochs) : run.config.train.iterations;
+  if (int64_t warmup = run.config.optimizer.warmup; warmup > run.iterations) {
+    log_warning(
+        fmt::format("optimizer.warmup = {} is longer than the run's {} iterations, so the "
+                    "learning rate never reaches optimizer.lr; lower it",
+                    warmup, run.iterations));
+  }
   if (run.iterations <= kMaxIterations) return Status::ok();
   return invalid_argument(fmt::format(
       "train.epochs = {} are {} iterations over {} sequences; allowed: {} or fewer; lower it",

@@ -9,6 +9,7 @@
 #include "model/gpt2_config.h"
 #include "model/safetensors.h"
 #include "model/weight_folder.h"
+#include "tests/train/data_exercise.h"
 
 namespace stagecoach {
 
@@ -80,11 +81,21 @@ void run_json(std::span<const uint8_t> input) {
   }
 }
 
+void run_jsonl(std::span<const uint8_t> input) {
+  exercise_jsonl(text_of(input));
+}
+
+void run_token_file(std::span<const uint8_t> input) {
+  exercise_token_file(std::as_bytes(input));
+}
+
 constexpr FuzzTarget kTargets[] = {
     {"safetensors", run_safetensors},
     {"weights_index", run_weights_index},
     {"config", run_config},
     {"json", run_json},
+    {"jsonl", run_jsonl},
+    {"token_file", run_token_file},
 };
 
 }  // namespace

@@ -61,9 +61,8 @@ Training begin(const TinyRun& run) {
   training.devices = built_in_backends().open_devices(run.devices).value();
   std::vector<Device*> pointers;
   for (const auto& device : training.devices) pointers.push_back(device.get());
-  Result<std::unique_ptr<Trainer>> trainer =
-      Trainer::create(make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(), pointers,
-                      run.options);
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(
+      make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(), pointers, run.options);
   EXPECT_TRUE(trainer.is_ok()) << trainer.status().to_string();
   training.trainer = std::move(trainer).value();
   training.trainer->initialize_parameters();

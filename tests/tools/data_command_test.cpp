@@ -204,9 +204,21 @@ TEST_F(DataCommand, ModelsOfOtherTokenizersRefuseBytes) {
                        folder_.path());
   };
   EXPECT_EQ(try_prompt().exit_code, 0);
+  folder_.write("hf/trainer_state.json", "{\"epoch\": 3}");  // as transformers leaves it
+  EXPECT_EQ(try_prompt().exit_code, 0);
   folder_.write("hf/tokenizer.json", "{}");
   EXPECT_EQ(try_prompt().exit_code, 1);
-  EXPECT_THAT(try_prompt().errors, HasSubstr("another tokenizer than \"bytes\""));
+  EXPECT_THAT(try_prompt().errors, HasSubstr("tokenizer.json with sha256"));
+  // Tokens of another one are refused too.
+  TokenFileImage image;
+  image.vocabulary = 257;
+  image.ids.assign(40, 7);
+  image.tokenizer = std::string(32, '\x11');
+  folder_.write("other.bin", image.bytes());
+  CommandResult other =
+      run_command({"eval", "--model", "hf", "--data", "other.bin"}, folder_.path());
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.errors, HasSubstr("has the tokenizer.json with sha256 1111"));
 }
 
 }  // namespace

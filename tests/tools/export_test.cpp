@@ -60,7 +60,7 @@ class Export : public testing::Test {
     EXPECT_TRUE(tensor.file->read_f32(*tensor.info, 0, out).is_ok());
     return out;
   }
-  /// Over ids of the validation text, as models with a tokenizer of their own take them.
+  /// On bytes as ids that no tokenizer is named for: text is refused for models that have one.
   static double loss_of(const std::string& model) {
     std::string ids;
     for (char byte : folder_->read("validation.txt")) ids += {byte, '\0'};

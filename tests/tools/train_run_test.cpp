@@ -437,6 +437,15 @@ TEST_F(TrainRun, OnlyTheNewestCheckpointsAreKept) {
                           "layer_times.json", "metrics.jsonl", "summary.json", "trace.json"));
 }
 
+// Field report 45.
+TEST_F(TrainRun, WarmUpLongerThanTheRunIsWarnedOf) {
+  CommandResult result = folder_.train({"optimizer.warmup=21"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("optimizer.warmup = 21 is longer than the run's 20"));
+  EXPECT_THAT(folder_.train({"optimizer.warmup=20", "output.dir=other"}).errors,
+              testing::Not(HasSubstr("optimizer.warmup")));
+}
+
 TEST_F(TrainRun, NonFiniteTrainingExitsWithThreeAndKeepsTheCheckpoint) {
   CommandResult result =
       folder_.train({"optimizer.lr=1000", "optimizer.clip_norm=0", "optimizer.warmup=0",
