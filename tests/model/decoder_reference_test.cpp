@@ -10,8 +10,8 @@
 #include "core/file.h"
 #include "model/decoder.h"
 #include "model/gpt2.h"
-#include "model/weight_transfer.h"
 #include "model/safetensors.h"
+#include "model/weight_transfer.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/model/model_fixture.h"
 

@@ -104,6 +104,10 @@ TEST_P(DecoderCommand, ACheckpointIsAFolderToGoOnFrom) {
   EXPECT_EQ(file->find("lm_head.weight") == nullptr, given.find("tie_word_embeddings")->as_bool());
   EXPECT_NE(file->find("model.layers.2.self_attn.k_proj.weight"), nullptr);
 
+  CommandResult exported = run({"export", "--checkpoint", "out/checkpoint", "--out", "exported"});
+  ASSERT_EQ(exported.exit_code, 0) << exported.errors;
+  EXPECT_EQ(eval("exported"), loss);
+
   CommandResult more = folder_.train(
       {"model.path=out/checkpoint", "model.init=weights", "output.dir=more", "train.iterations=1"});
   ASSERT_EQ(more.exit_code, 0) << more.errors;

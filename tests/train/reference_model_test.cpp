@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "backends/register_backends.h"
-#include "model/weight_transfer.h"
 #include "model/model_source.h"
 #include "model/safetensors.h"
+#include "model/weight_transfer.h"
 #include "train/trainer.h"
 
 namespace stagecoach {
@@ -56,8 +56,8 @@ TEST_P(ReferenceTraining, StartsAtTheLossOfTransformers) {
   auto write = [&](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  Status loaded = load_weights(folder, trainer.network(), write).status();
-  ASSERT_TRUE(loaded.is_ok()) << loaded.to_string();
+  Result<LoadedWeights> loaded = load_weights(folder, trainer.network(), write);
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
 
   HostTensor inputs = HostTensor::of(tokens, shape), outputs = HostTensor::of(labels, shape);
   Result<StepLoss> loss = trainer.evaluate(inputs, outputs);
