@@ -31,8 +31,8 @@ Status check_folder_writable(const std::string& path);
 /// Makes a rename or creation inside folder `path` durable.
 Status sync_folder(const std::string& path);
 
-/// A file being written, as a rule front to back. Every short write and every failed close is an error that
-/// names the file; "no space left" is resource exhausted.
+/// A file being written, as a rule front to back. Every short write and every failed close is an
+/// error that names the file; "no space left" is resource exhausted.
 /// Thread rule: one thread at a time.
 class FileWriter {
  public:
