@@ -239,7 +239,11 @@ Result<ParsedArchitecture> parse_architecture(std::string_view text, const std::
   }
   if (type->as_string() == model_family_name(ModelFamily::kGpt2)) {
     STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, source));
-    return ParsedArchitecture{architecture_of(parsed.config), std::move(parsed.defaulted)};
+    Architecture shape = architecture_of(parsed.config);
+    if (Status status = check_architecture(shape); !status.is_ok()) {
+      return status.with_context(source);
+    }
+    return ParsedArchitecture{std::move(shape), std::move(parsed.defaulted)};
   }
   for (ModelFamily family :
        {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe, ModelFamily::kGptOss}) {
