@@ -204,7 +204,11 @@ Result<ParsedArchitecture> parse_architecture(std::string_view text, const std::
   STAGECOACH_ASSIGN_OR_RETURN(ModelFamily family, read_model_family(fields));
   if (family == ModelFamily::kGpt2) {
     STAGECOACH_ASSIGN_OR_RETURN(ParsedGpt2Config parsed, parse_gpt2_config(text, source));
-    return ParsedArchitecture{architecture_of(parsed.config), std::move(parsed.defaulted)};
+    Architecture shape = architecture_of(parsed.config);
+    if (Status status = check_architecture(shape); !status.is_ok()) {
+      return status.with_context(source);
+    }
+    return ParsedArchitecture{std::move(shape), std::move(parsed.defaulted)};
   }
   STAGECOACH_ASSIGN_OR_RETURN(Architecture architecture, read_architecture(fields, family));
   return ParsedArchitecture{std::move(architecture), fields.defaulted()};
