@@ -335,6 +335,25 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Field report 56: the peak of a run that saves forty times is that of one that saves once.
+TEST_F(TrainRun, SavesTakeNoMemoryThatGrows) {
+  std::vector<std::string> settings = {"train.iterations=40", "output.trace=false"};
+  auto run = [&](const char* save_every) {
+    std::vector<std::string> all = settings;
+    all.push_back(std::string("output.save_every=") + save_every);
+    all.push_back(std::string("output.dir=every") + save_every);
+    CommandResult result = folder_.train(all);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result;
+  };
+  CommandResult once = run("0"), always = run("1");
+  constexpr int64_t kFewBytes = 16 * 1024 * 1024;
+  EXPECT_LT(always.peak_bytes, once.peak_bytes + kFewBytes);
+  EXPECT_THAT(always.errors, HasSubstr("iteration 20: saved a checkpoint of"));
+  EXPECT_THAT(always.errors, HasSubstr("updates waited"));
+  EXPECT_GT(number(folder_.json("every1/summary.json"), "save_wait_s"), 0);
+}
+
 // Field report 57: what takes the host's memory meanwhile ends the run with a message and a
 // checkpoint, not with a signal. (Sanitizers take more address space than any limit leaves.)
 TEST_F(TrainRun, StopsBeforeTheHostHasNoMemoryLeft) {
