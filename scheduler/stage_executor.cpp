@@ -92,7 +92,7 @@ bool StageExecutor::advance_virtual_time() {
 
 StageExecutor::~StageExecutor() {
   // Coroutines under way hold references to what is destroyed here.
-  if (!passes_.empty() || !steps_.empty() || is_reading_) {
+  if (!passes_.empty() || !steps_.empty() || is_reading()) {
     fail(Status(StatusCode::kCancelled, "the run has ended"));
   }
   Status ended = executor_.run(background_.join());
@@ -229,53 +229,79 @@ Task<Status> StageExecutor::await_few(size_t passes, size_t steps) {
 
 Status StageExecutor::start_reading(std::shared_ptr<BlockReader> reader) {
   if (!failure_.is_ok()) return failure_;
-  STAGECOACH_CHECK(!is_reading_);
-  is_reading_ = true;
+  STAGECOACH_CHECK(!is_reading());
+  int blocks = setup_.host_state->block_count();
+  reading_ = std::make_shared<Reading>(Reading{std::move(reader), step_count_, blocks - 1});
   // All at once, so that no update of a later step comes before the reader has come to its block.
-  for (int block = 0; block < setup_.host_state->block_count(); ++block) {
-    consistency_.begin_reading(block, step_count_);
-  }
-  background_.spawn(run_reading(std::move(reader), step_count_));
+  for (int block = 0; block < blocks; ++block) consistency_.begin_reading(block, step_count_);
+  background_.spawn(run_reading(reading_));
   return Status::ok();
 }
 
 /// The last blocks first: a backward pass needs their gradients' updates first.
-Task<Status> StageExecutor::run_reading(std::shared_ptr<BlockReader> reader, int64_t version) {
-  for (int block = setup_.host_state->block_count() - 1; block >= 0; --block) {
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, version));
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await read_block(*reader, block));
-    consistency_.end_reading(block, version);
+Task<Status> StageExecutor::run_reading(std::shared_ptr<Reading> reading) {
+  for (int& block = reading->next_block; block >= 0; --block) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, reading->version));
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await read_block(*reading->reader, block));
+    if (!failure_.is_ok()) co_return failure_;
+    consistency_.end_reading(block, reading->version);
   }
-  // Jobs hold no reader: its last owner must not be a thread of its own.
-  Result<Timepoint> last = reader->queue().submit("finish", {}, [reader = reader.get()](TaskPool&) {
-    reader->finish();
-    return Status::ok();
-  });
-  if (!last.is_ok()) co_return last.status();
-  is_reading_ = false;
+  STAGECOACH_CO_RETURN_IF_ERROR(submit_finish(*reading->reader));
+  reading_.reset();
   ended_.notify();
   co_return Status::ok();
 }
 
 Task<Status> StageExecutor::read_block(BlockReader& reader, int block) {
-  for (int piece = 0; piece < reader.piece_count(block); ++piece) {
-    Result<Timepoint> read = reader.queue().submit("read", {}, [&reader, block, piece](TaskPool&) {
-      reader.read(block, piece);
-      return Status::ok();
-    });
+  for (int piece = 0; piece < reader.piece_count(block) && failure_.is_ok(); ++piece) {
+    Result<Timepoint> read = submit_piece(reader, block, piece);
     if (!read.is_ok()) co_return read.status();
     STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*read));
   }
   co_return Status::ok();
 }
 
+// Jobs hold no reader: its last owner must not be a thread of its own.
+Result<Timepoint> StageExecutor::submit_piece(BlockReader& reader, int block, int piece) {
+  return reader.queue().submit("read", {}, [&reader, block, piece](TaskPool&) {
+    reader.read(block, piece);
+    return Status::ok();
+  });
+}
+
+Status StageExecutor::submit_finish(BlockReader& reader) {
+  return reader.queue()
+      .submit("finish", {},
+              [&reader](TaskPool&) {
+                reader.finish();
+                return Status::ok();
+              })
+      .status();
+}
+
 Status StageExecutor::finish_reading() {
-  return run_on_controller(await_reading());
+  Status status = run_on_controller(await_reading());
+  return status.is_ok() || !is_reading() ? status : read_rest();
 }
 
 Task<Status> StageExecutor::await_reading() {
-  while (is_reading_) STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
+  while (is_reading()) STAGECOACH_CO_RETURN_IF_ERROR(co_await ended_.wait());
   co_return Status::ok();
+}
+
+/// What a failure kept from being read still is as it was: its next update waited for the reader.
+Status StageExecutor::read_rest() {
+  std::shared_ptr<Reading> reading = std::exchange(reading_, nullptr);
+  const HostState& state = *setup_.host_state;
+  for (int block = reading->next_block; block >= 0; --block) {
+    if (!state.is_frozen(block) && state.version(block) != reading->version) return failure_;
+  }
+  for (int block = reading->next_block; block >= 0; --block) {
+    for (int piece = 0; piece < reading->reader->piece_count(block); ++piece) {
+      STAGECOACH_RETURN_IF_FAILED(submit_piece(*reading->reader, block, piece));
+    }
+  }
+  return submit_finish(*reading->reader);
 }
 
 Result<IterationReport> StageExecutor::run(const Plan& plan, const PassInput& input, Trace* trace) {

@@ -95,8 +95,9 @@ class StageExecutor {
   /// this class is at work, beside later passes and steps. One at a time; its queue must end its
   /// jobs before the reader is destroyed.
   Status start_reading(std::shared_ptr<BlockReader> reader);
-  bool is_reading() const { return is_reading_; }
-  /// Returns when all has been read; the reader's queue may still be at `finish`.
+  bool is_reading() const { return reading_ != nullptr; }
+  /// Returns when all has been read; the reader's queue may still be at `finish`. After a failure,
+  /// which ends passes and updates, too, unless what was to be read has not been made: the failure.
   Status finish_reading();
   /// For how long updates have waited for readers so far.
   int64_t reading_wait_ns() const { return consistency_.reading_wait_ns(); }
@@ -136,9 +137,18 @@ class StageExecutor {
   Task<Status> await_judged(int64_t steps);
   Task<Status> collect_gradients(std::shared_ptr<Pass> pass, int block);
   Task<Status> run_step(std::shared_ptr<Step> step);
-  Task<Status> run_reading(std::shared_ptr<BlockReader> reader, int64_t version);
+  /// A reader at work.
+  struct Reading {
+    std::shared_ptr<BlockReader> reader;
+    int64_t version = 0;
+    int next_block = 0;  ///< the last one first
+  };
+  Task<Status> run_reading(std::shared_ptr<Reading> reading);
   Task<Status> read_block(BlockReader& reader, int block);
+  static Result<Timepoint> submit_piece(BlockReader& reader, int block, int piece);
+  static Status submit_finish(BlockReader& reader);
   Task<Status> await_reading();
+  Status read_rest();
   Status report(Pass& pass);
   double update_wait_ns(const Pass& pass, const IterationReport& report);
   void fail(const Status& status);
@@ -164,9 +174,9 @@ class StageExecutor {
   std::vector<FinishedPass> finished_passes_;
   std::vector<StepOutcome> finished_steps_;
   int64_t pass_count_ = 0;
-  bool is_reading_ = false;
-  int64_t step_count_ = 0;    ///< asked for
-  int64_t judged_count_ = 0;  ///< whose verdict is there
+  std::shared_ptr<Reading> reading_;  ///< null: nobody reads
+  int64_t step_count_ = 0;            ///< asked for
+  int64_t judged_count_ = 0;          ///< whose verdict is there
   int64_t longest_operation_ns_ = 0;
   std::vector<int64_t> idle_since_ns_;  ///< per device: the end of the last pass's computing
 };

@@ -20,8 +20,9 @@ namespace stagecoach {
 namespace {
 
 /// Endings of formats that would make no sense as text.
-constexpr std::array<std::string_view, 7> kNotText = {".json", ".parquet", ".arrow", ".npy",
-                                                      ".gz",   ".zst",     ".zip"};
+constexpr std::array<std::string_view, 19> kNotText = {
+    ".json", ".parquet", ".arrow", ".npy", ".npz", ".gz", ".tgz", ".zst",         ".zip", ".tar",
+    ".7z",   ".xz",      ".bz2",   ".pt",  ".pth", ".h5", ".pkl", ".safetensors", ".gguf"};
 
 bool is_bytes(const std::string& tokenizer) {
   return tokenizer == kBytesTokenizer;
@@ -50,8 +51,12 @@ Status check_byte_level(const DataRequest& request, const std::string& file) {
 }
 
 Result<TokenSource> read_source(const DataRequest& request, const std::string& file, bool is_last) {
+  std::string name = file;
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
   for (std::string_view ending : kNotText) {
-    if (file.ends_with(ending)) {
+    if (name.ends_with(ending)) {
       return invalid_argument(
           fmt::format("'{}' is a {} file; allowed: text (.txt), JSONL (.jsonl: a JSON object a "
                       "line) and token files (.bin); convert it",
@@ -63,7 +68,7 @@ Result<TokenSource> read_source(const DataRequest& request, const std::string& f
     return opened.status().with_context("training and validation data must be readable files");
   }
   std::shared_ptr<const ByteSource> bytes = std::move(opened).value();
-  if (file.ends_with(".bin")) return open_token_file(std::move(bytes), request.vocabulary);
+  if (name.ends_with(".bin")) return open_token_file(std::move(bytes), request.vocabulary);
   STAGECOACH_ASSIGN_OR_RETURN(bool is_token_file, has_token_file_magic(*bytes));
   if (is_token_file) {
     return invalid_argument(
@@ -71,7 +76,7 @@ Result<TokenSource> read_source(const DataRequest& request, const std::string& f
   }
   STAGECOACH_RETURN_IF_ERROR(check_byte_level(request, file));
   bool has_separator = request.vocabulary > kByteVocabulary;
-  if (file.ends_with(".jsonl")) return read_jsonl_tokens(*bytes, {has_separator});
+  if (name.ends_with(".jsonl")) return read_jsonl_tokens(*bytes, {has_separator});
   return read_text_tokens(*bytes, has_separator && !is_last);
 }
 

@@ -144,7 +144,7 @@ Status StateWriter::finish_files() {
 Result<StateDigests> StateWriter::wait() {
   STAGECOACH_RETURN_IF_ERROR(wait_until_reached(worker_->last_submitted()));
   if (!status_.is_ok()) return status_;
-  STAGECOACH_CHECK(is_done_);
+  if (!is_done_) return failed_precondition("training ended before all had been read");
   return digests_;
 }
 

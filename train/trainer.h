@@ -117,7 +117,8 @@ class Trainer {
   /// queue.
   Status begin_reading(std::shared_ptr<BlockReader> reader);
   bool is_reading() const;
-  /// Returns when all has been read; the reader's queue may still be at its end.
+  /// Returns when all has been read; the reader's queue may still be at its end. After a failure
+  /// too, unless the step whose state is read had not ended.
   Status finish_reading();
   /// For how long updates have waited for readers so far.
   int64_t reading_wait_ns() const;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "core/clock.h"
 #include "core/file.h"
@@ -130,6 +131,7 @@ class TrainingRun {
   Status log(const StepUpdate& update);
   Status write_metrics(const Json& record);
   Status evaluate();
+  Status check_folder() const;
   Status save();
   Status begin_save();
   Status end_save();
@@ -141,6 +143,8 @@ class TrainingRun {
   Progress& progress_;
   Trainer& trainer_;
   std::optional<FolderLock> lock_;
+  dev_t folder_device_ = 0;  ///< which folder it is
+  ino_t folder_node_ = 0;
   std::optional<MetricsWriter> metrics_;
   TokenBatch batch_;
   HostGuard guard_;
@@ -192,6 +196,10 @@ Status TrainingRun::start() {
   // From here on the output folder is written to.
   STAGECOACH_RETURN_IF_ERROR(make_folders(folder()));
   STAGECOACH_ASSIGN_OR_RETURN(lock_, FolderLock::acquire(folder()));
+  struct stat there = {};
+  if (::stat(folder().c_str(), &there) != 0) return check_folder();
+  folder_device_ = there.st_dev;
+  folder_node_ = there.st_ino;
   remove_unfinished_checkpoints(folder());
   std::error_code ignored;
   for (const char* name : {"/summary.json", "/layer_times.json"}) {
@@ -205,11 +213,13 @@ Status TrainingRun::start() {
 
 Result<TrainingEnd> TrainingRun::go() {
   Result<TrainingEnd> end = train();
-  // A checkpoint that was on disk when something failed is not lost.
-  if (!end.is_ok() && saving_ && saving_->is_done() && log_ended().is_ok() &&
-      (begun_.empty() || begun_.front().iteration > saving_->iteration())) {
-    Status published = saving_->publish(config().output.keep_last);
-    if (!published.is_ok()) progress_.line(published.message());
+  // What was being saved when something failed is not lost, if its iteration had ended.
+  if (!end.is_ok() && saving_) {
+    Status logged = log_ended();
+    Status saved = check_folder();
+    if (saved.is_ok()) saved = saving_->publish(config().output.keep_last);
+    progress_.line(fmt::format("iteration {}: {}", saving_->iteration(),
+                               saved.is_ok() ? "saved a checkpoint" : saved.message()));
   }
   return end;
 }
@@ -366,10 +376,26 @@ Status TrainingRun::evaluate() {
   return write_metrics(validation_metrics_to_json(iteration_, result.loss));
 }
 
+/// Ok while output.dir is the folder that this run began to write to: a lock keeps others out of a
+/// folder, not out of a name.
+Status TrainingRun::check_folder() const {
+  struct stat there = {};
+  if (::stat(folder().c_str(), &there) == 0 && there.st_dev == folder_device_ &&
+      there.st_ino == folder_node_) {
+    return Status::ok();
+  }
+  return io_error(
+      fmt::format("output.dir '{}' is not the folder any more that this run began to write to: it "
+                  "was moved, removed or replaced; nothing is saved there. Run the command again "
+                  "in a folder that stays",
+                  folder()));
+}
+
 /// Saves what the iterations so far make, while training goes on.
 Status TrainingRun::begin_save() {
   if (saved_iteration_ == iteration_) return Status::ok();
   STAGECOACH_RETURN_IF_ERROR(end_save());
+  STAGECOACH_RETURN_IF_ERROR(check_folder());
   CheckpointRecord record;
   record.iteration = iteration_;
   record.config = train_config_to_json(config());
@@ -391,12 +417,16 @@ Status TrainingRun::begin_save() {
 /// The end of a save that has been begun, if there is one.
 Status TrainingRun::end_save() {
   if (!saving_) return Status::ok();
-  std::unique_ptr<CheckpointSave> save = std::move(saving_);
-  STAGECOACH_RETURN_IF_ERROR(trainer_.finish_reading());
+  Status read = trainer_.finish_reading();
+  if (!read.is_ok()) {
+    return explain(read).with_context(fmt::format("iteration {}", saving_->iteration()));
+  }
   STAGECOACH_RETURN_IF_ERROR(log_ended());
   // Lines of metrics must not be missing that a resumed run does not write again.
-  bool is_logged = begun_.empty() || begun_.front().iteration > save->iteration();
+  bool is_logged = begun_.empty() || begun_.front().iteration > saving_->iteration();
   if (!is_logged) STAGECOACH_RETURN_IF_ERROR(synchronize());
+  STAGECOACH_RETURN_IF_ERROR(check_folder());
+  std::unique_ptr<CheckpointSave> save = std::move(saving_);
   STAGECOACH_RETURN_IF_ERROR(save->publish(config().output.keep_last));
   double waited = static_cast<double>(trainer_.reading_wait_ns() - save_wait_ns_) * 1e-9;
   saves_waited_s_ += waited;

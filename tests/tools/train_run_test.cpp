@@ -334,6 +334,40 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
   EXPECT_EQ(sha(), sha("whole"));
 }
 
+// Iterations that ended before something failed are not lost with it.
+TEST_F(TrainRun, WhatIsBeingSavedWhenTrainingFailsIsSaved) {
+  for (const char* update : {"barrier", "overlap"}) {
+    std::string out = std::string("failed-") + update;
+    CommandResult failed =
+        folder_.train({"optimizer.lr=1000", "optimizer.kind=sgd", "optimizer.clip_norm=0",
+                       "optimizer.warmup=0", "train.iterations=400", "output.save_every=1",
+                       "output.dir=" + out, std::string("schedule.update=") + update});
+    ASSERT_EQ(failed.exit_code, 3) << failed.errors;
+    size_t at = failed.errors.rfind("iteration ");
+    ASSERT_NE(at, std::string::npos) << failed.errors;
+    int64_t last = std::atoll(failed.errors.c_str() + at + 10) - 1;
+    ASSERT_GT(last, 0) << failed.errors;
+    EXPECT_TRUE(folder_.exists(out + "/checkpoint-" + std::to_string(last))) << failed.errors;
+    CommandResult loaded = run_command(
+        {"eval", "--model", out + "/checkpoint", "--data", "validation.txt", "--sequence", "16"},
+        folder_.path());
+    EXPECT_NE(loaded.exit_code, 1) << loaded.errors;
+  }
+}
+
+// A lock keeps others out of a folder, not out of its name.
+TEST_F(TrainRun, AFolderThatIsTakenAwayIsNotMadeAnew) {
+  RunningCommand command(
+      folder_.train_arguments({"train.iterations=1000000", "output.save_every=5"}, {"--json"}),
+      folder_.path());
+  ASSERT_TRUE(command.wait_for_output("\"iteration\":5,"));
+  std::filesystem::rename(folder_.path() + "/out", folder_.path() + "/moved");
+  CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("output.dir 'out' is not the folder any more"));
+  EXPECT_FALSE(folder_.exists("out"));
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Field report 56: the peak of a run that saves forty times is that of one that saves once.
 TEST_F(TrainRun, SavesTakeNoMemoryThatGrows) {

@@ -129,7 +129,7 @@ TEST_F(Data, RefusesUnreadableFilesAndSmallVocabularies) {
   EXPECT_NE(refusal({}), "accepted");
   std::string good = file("a", "abcdef"), empty = file("e", "");
   EXPECT_THAT(refusal({good, empty}), HasSubstr("/e' is empty"));
-  for (const char* name : {"a.json", "a.parquet", "a.npy", "a.gz"}) {
+  for (const char* name : {"a.json", "a.parquet", "a.npy", "a.gz", "a.TAR", "a.pt"}) {
     EXPECT_THAT(refusal({file(name, "abcdef")}), HasSubstr("allowed: text")) << name;
   }
 }
