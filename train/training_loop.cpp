@@ -408,8 +408,13 @@ Status TrainingRun::begin_save() {
   record.loss_last = loss_last_;
   save_start_ns_ = now_ns();
   save_wait_ns_ = trainer_.reading_wait_ns();
-  STAGECOACH_ASSIGN_OR_RETURN(saving_,
-                              CheckpointSave::begin(folder(), std::move(record), trainer_));
+  Result<std::unique_ptr<CheckpointSave>> begun =
+      CheckpointSave::begin(folder(), std::move(record), trainer_);
+  if (!begun.is_ok()) {
+    STAGECOACH_RETURN_IF_ERROR(check_folder());
+    return begun.status();
+  }
+  saving_ = std::move(begun).value();
   saved_iteration_ = iteration_;
   return Status::ok();
 }
@@ -427,7 +432,11 @@ Status TrainingRun::end_save() {
   if (!is_logged) STAGECOACH_RETURN_IF_ERROR(synchronize());
   STAGECOACH_RETURN_IF_ERROR(check_folder());
   std::unique_ptr<CheckpointSave> save = std::move(saving_);
-  STAGECOACH_RETURN_IF_ERROR(save->publish(config().output.keep_last));
+  if (Status status = save->publish(config().output.keep_last); !status.is_ok()) {
+    // A folder that went is the cause of whatever could not be done in it.
+    STAGECOACH_RETURN_IF_ERROR(check_folder());
+    return status;
+  }
   double waited = static_cast<double>(trainer_.reading_wait_ns() - save_wait_ns_) * 1e-9;
   saves_waited_s_ += waited;
   progress_.line(fmt::format(

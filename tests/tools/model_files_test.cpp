@@ -123,13 +123,14 @@ std::string ModelFiles::last_errors_;
 
 // Field report 1: resident memory does not grow with the length that a file claims.
 TEST_F(ModelFiles, HeaderLengthsThatLieAreRefusedWithoutReadingThem) {
+  CommandResult whole = run_command({"inspect", "m"}, folder_->path());
   std::string length("\x01\xe1\xf5\x05\0\0\0\0", 8);  // 100,000,001
   folder_->write(shard(1), length);
   fs::resize_file(path(shard(1)), 300'000'000);
   expect_refused(3, AllOf(HasSubstr("header length is 100000001, expected at most 100000000"),
                           HasSubstr("the file has 300000000 bytes")));
   CommandResult result = run_command({"inspect", "m"}, folder_->path());
-  EXPECT_LT(result.peak_bytes, 90'000'000);
+  EXPECT_LT(result.peak_bytes, whole.peak_bytes + 50'000'000);
 }
 
 // Field report 2.
