@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -326,35 +325,6 @@ Status FileReader::read(ByteCount offset, std::span<std::byte> out) const {
     offset += count;
   }
   return Status::ok();
-}
-
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  // A pipe would block in open, before it can be refused.
-  Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
-  if (file.get() < 0) return system_failure("read", path, errno);
-  struct stat info = {};
-  if (::fstat(file.get(), &info) != 0) return system_failure("read", path, errno);
-  if (!S_ISREG(info.st_mode)) {
-    return not_a_file(path, info.st_mode);
-  }
-  if (info.st_size == 0) return MappedFile(nullptr, 0);  // an empty mapping is refused by mmap
-  void* data =
-      ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return system_failure("map", path, errno);
-  return MappedFile(data, info.st_size);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_));
 }
 
 }  // namespace stagecoach

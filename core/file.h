@@ -94,21 +94,4 @@ class FileReader {
   ByteCount size_ = 0;
 };
 
-/// A read-only mapping of a file.
-class MappedFile {
- public:
-  static Result<MappedFile> open(const std::string& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  const std::byte* data() const { return static_cast<const std::byte*>(data_); }
-  ByteCount size() const { return size_; }
-
- private:
-  MappedFile(void* data, ByteCount size) : data_(data), size_(size) {}
-  void* data_ = nullptr;
-  ByteCount size_ = 0;
-};
-
 }  // namespace stagecoach

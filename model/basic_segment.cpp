@@ -62,4 +62,14 @@ double matmul_flop(int64_t m, int64_t n, int64_t k) {
   return op_flop(call);
 }
 
+double rotary_flop(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  OpCall call;
+  call.kind = OpKind::kRotary;
+  call.outputs[0].shape = Shape{rows, (heads + 2 * kv_heads) * head_dim};
+  call.heads = heads;
+  call.kv_heads = kv_heads;
+  call.head_dim = head_dim;
+  return op_flop(call);
+}
+
 }  // namespace stagecoach

@@ -56,6 +56,8 @@ TensorView as_vector(TensorView view);
 
 /// What `op_flop` says of an operation without products on [rows, columns].
 double elementwise_flop(OpKind kind, int64_t rows, int64_t columns, float drop_probability = 0);
+/// Of turning the query and key heads of `rows` rows of qkv.
+double rotary_flop(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
 /// What `op_flop` says of a matmul [m, k] x [k, n].
 double matmul_flop(int64_t m, int64_t n, int64_t k);
 

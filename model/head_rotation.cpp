@@ -52,13 +52,7 @@ void HeadRotation::declare(SegmentIo& io) const {
 }
 
 double HeadRotation::flop(int64_t rows) const {
-  OpCall call;
-  call.kind = OpKind::kRotary;
-  call.outputs[0].shape = Shape{rows, (heads + 2 * kv_heads) * head_dim};
-  call.heads = heads;
-  call.kv_heads = kv_heads;
-  call.head_dim = head_dim;
-  return op_flop(call);
+  return rotary_flop(rows, heads, kv_heads, head_dim);
 }
 
 Status HeadRotation::turn(SegmentRun& run, const TensorView& qkv, const Label& label) const {

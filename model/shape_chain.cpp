@@ -65,14 +65,7 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
 }  // namespace
 
 double ShapeRotation::flop(int64_t rows) const {
-  if (heads == 0) return 0;
-  OpCall call;
-  call.kind = OpKind::kRotary;
-  call.outputs[0].shape = Shape{rows, (heads + 2 * kv_heads) * head_dim};
-  call.heads = heads;
-  call.kv_heads = kv_heads;
-  call.head_dim = head_dim;
-  return op_flop(call);
+  return heads == 0 ? 0 : rotary_flop(rows, heads, kv_heads, head_dim);
 }
 
 int64_t ShapeLinear::columns() const {

@@ -8,6 +8,9 @@
 
 namespace stagecoach {
 
+/// More bytes than any machine or model of a file has.
+inline constexpr double kMostBytes = 1e15;
+
 /// Reads the fields of a JSON object; refusals name `where` (file and place), field and value.
 class JsonFields {
  public:

@@ -14,7 +14,6 @@ constexpr double kNsPerMs = 1e6;
 constexpr double kMostMs = 1e9;
 
 constexpr double kLeastMs = 1e-6;
-constexpr double kMostBytes = 1e15;
 constexpr int kMostLayers = 1000;
 
 /// Adds the layer, as often as it repeats.

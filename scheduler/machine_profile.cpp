@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kNsPerS = 1e9;
 constexpr double kLeastFlopPerS = 1e6, kLeastRate = 1e8, kMostRate = 1e18;
-constexpr double kMostBytes = 1e15;
 constexpr int kMostCards = 64;
 
 Status read_cards(const Json& json, const std::string& where, MachineProfile& machine) {

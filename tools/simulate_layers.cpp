@@ -19,7 +19,6 @@ namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kNsPerMs = 1'000'000;
 /// Iterations that are simulated for a steady one, unless the command line says.
 constexpr int kSteadyIterations = 5;
 

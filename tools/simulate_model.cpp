@@ -18,8 +18,6 @@ namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kNsPerMs = 1'000'000;
-
 constexpr int64_t kMostSequences = 1'000'000;
 /// Each action has a slice on three lanes at most, each slot one more a layer.
 constexpr size_t kMostSlices = 5 * kMostExecutedActions;

@@ -22,6 +22,9 @@ struct LayerFigures {
   std::string text;               ///< the same for people, whole lines
 };
 
+/// The unit of layer times.
+inline constexpr int64_t kNsPerMs = 1'000'000;
+
 /// One simulated schedule and the unit that its times are shown in.
 struct SimulatedRun {
   ScheduleRun run;

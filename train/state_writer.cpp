@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/digest.h"
+#include "model/weight_folder.h"
 #include "train/checkpoint_tensors.h"
 
 namespace stagecoach {
@@ -14,8 +15,6 @@ namespace {
 /// Of a parameter: a multiple of what has one scale, and little beside what a disk takes a second.
 constexpr int64_t kPieceElements = 1024 * 1024;
 static_assert(kPieceElements % kMomentScaleElements == 0);
-
-constexpr const char* kWeightsFile = "model.safetensors";
 
 /// sha256 of the bytes of tensors of a file in the order of `tensors`.
 Result<std::string> tensors_sha256(const std::string& path,

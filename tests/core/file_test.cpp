@@ -57,7 +57,7 @@ TEST(File, ErrorsNameTheFileAndTheReason) {
   EXPECT_NE(status.message().find("No such file"), std::string::npos);
   EXPECT_EQ(write_file_atomically(missing, "x").code(), StatusCode::kNotFound);
   EXPECT_EQ(FileWriter::create(missing).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(MappedFile::open(missing).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(FileReader::open(missing).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(sync_folder(missing).code(), StatusCode::kNotFound);
   EXPECT_EQ(read_file(folder.path()).status().code(), StatusCode::kIo);  // a folder
 }
@@ -134,29 +134,6 @@ TEST(FileReader, TakesEmptyFilesAndRefusesFoldersAndPipes) {
   EXPECT_FALSE(FileReader::open(folder.file("pipe")).is_ok());
 }
 
-TEST(MappedFile, ShowsTheContent) {
-  TemporaryFolder folder;
-  std::string path = folder.file("mapped");
-  ASSERT_TRUE(write_file_atomically(path, "hello").is_ok());
-  Result<MappedFile> opened = MappedFile::open(path);
-  ASSERT_TRUE(opened.is_ok());
-  MappedFile file = std::move(opened).value();
-  ASSERT_EQ(file.size(), 5);
-  EXPECT_EQ(std::memcmp(file.data(), "hello", 5), 0);
-  // The mapping outlives the name: a checkpoint may be replaced while it is read.
-  ASSERT_TRUE(write_file_atomically(path, "other").is_ok());
-  EXPECT_EQ(std::memcmp(file.data(), "hello", 5), 0);
-}
-
-TEST(MappedFile, TakesEmptyFilesAndRefusesFolders) {
-  TemporaryFolder folder;
-  ASSERT_TRUE(write_file_atomically(folder.file("empty"), "").is_ok());
-  Result<MappedFile> empty = MappedFile::open(folder.file("empty"));
-  ASSERT_TRUE(empty.is_ok());
-  EXPECT_EQ(empty->size(), 0);
-  EXPECT_FALSE(MappedFile::open(folder.path()).is_ok());
-}
-
 TEST(File, OnlyLeftoversOfInterruptedWritesAreRemoved) {
   TemporaryFolder folder;
   std::vector<std::string> leftovers = {"trace.json.4852.17.tmp", "a.1.2.tmp"};
@@ -177,7 +154,7 @@ TEST(File, DevicesAndPipesAreRefusedAtOnce) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, std::string("/dev/zero")}) {
     EXPECT_THAT(read_file(path).status().message(), testing::HasSubstr("device or pipe")) << path;
-    EXPECT_FALSE(MappedFile::open(path).is_ok()) << path;
+    EXPECT_FALSE(FileReader::open(path).is_ok()) << path;
   }
 }
 
