@@ -22,8 +22,7 @@ struct Chain {
   int segment_count() const { return static_cast<int>(segments.size()); }
   int last() const { return activation_count() - 1; }
   ByteCount size_bytes(int activation) const {
-    const ActivationInfo& info = activations[activation];
-    return rows * info.columns * dtype_size_bytes(info.dtype);
+    return activations[activation].size_bytes(rows);
   }
   int writer(int activation) const {
     for (int s = 0; s < segment_count(); ++s) {

@@ -18,7 +18,8 @@ struct WeightPart {
   int64_t offset = 0;  ///< element of the block
 };
 
-/// Which elements of which tensors are the parameters of `network`, in block order. Reads tensors
+/// Which elements of which tensors are the parameters of `network`, adapters apart, in
+/// block order. Reads tensors
 /// only to compare a tied head with its embedding. Refused as `load_weights` says.
 Result<std::vector<WeightPart>> match_weights(const WeightFolder& folder, const Network& network);
 

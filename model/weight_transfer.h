@@ -54,7 +54,7 @@ struct LoadedWeights {
   double seconds = 0;
 };
 
-/// Gives every parameter of the weights in `folder` to `sink`, in pieces of up to 1 MiB, layer by
+/// Gives every parameter but adapters' of the weights in `folder` to `sink`, in pieces of up to 1 MiB, layer by
 /// layer, on several threads where there is much to read; no tensor is ever whole in memory. Names
 /// with and without the family's prefix are read; buffers of its rules and unknown empty tensors
 /// are skipped; a tied head must equal the token embedding, or may stand in for it; experts may be

@@ -17,6 +17,7 @@ struct PlannedModelOptions {
   int64_t sequence = 0;   ///< 0: the model's positions, at most 1024
   int64_t sequences = 1;  ///< of a micro-batch, at least 1
   int64_t lora_rank = 0;  ///< 0: everything is trained
+  bool maps_base = false; ///< beside adapters: what is frozen stays in its files
 };
 
 /// A model as planning and simulation see it.

@@ -181,6 +181,10 @@ Status TrainingRun::start() {
   progress_.phase("filling parameters");
   if (run_.resume_from.has_value()) {
     const CheckpointRecord& record = run_.resume_from->record;
+    if (trainer_.network().has_adapters()) {
+      STAGECOACH_RETURN_IF_ERROR(
+          fill_base(run_.session.source, config().model, trainer_, progress_));
+    }
     STAGECOACH_RETURN_IF_ERROR(load_checkpoint(*run_.resume_from, trainer_));
     iteration_ = record.iteration;
     saved_iteration_ = iteration_;
@@ -400,6 +404,8 @@ Status TrainingRun::begin_save() {
   record.iteration = iteration_;
   record.config = train_config_to_json(config());
   record.model = run_.model_json;
+  record.adapter = run_.adapter_json;
+  record.base_sha256 = run_.base_sha256;
   record.data_digest = run_.train_data.digest;
   record.tokenizer =
       run_.train_data.tokenizer.empty() ? kUnknownTokenizer : run_.train_data.tokenizer;
