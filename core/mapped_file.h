@@ -11,8 +11,9 @@
 namespace stagecoach {
 
 /// A whole file as memory that is only read: pages come from the file when they are touched, and go
-/// when the system wants them back. A file that is shortened while it is mapped ends the program
-/// with a signal when what is gone is touched; `check_unchanged` finds it before.
+/// when the system wants them back. Touching what cannot be read (the file was shortened, the disk
+/// fails) ends the program with exit code 1 and a message that names the file, not with a signal;
+/// `check_unchanged` finds a file that was changed before that.
 /// Thread rule: any thread once opened.
 class MappedFile {
  public:

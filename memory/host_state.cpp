@@ -197,8 +197,8 @@ Status HostState::map(int index, ByteCount offset, std::span<const std::byte> me
                        block.layout.element_count * dtype_size_bytes(options_.compute_dtype));
   // Nothing writes through it: buffers know of no memory that is only read.
   auto* data = const_cast<std::byte*>(memory.data());
-  STAGECOACH_ASSIGN_OR_RETURN(
-      BufferHandle buffer, pinning_device_->wrap_pageable(data, size, Label(block.layout.name)));
+  STAGECOACH_ASSIGN_OR_RETURN(BufferHandle buffer,
+                              pinning_device_->wrap_pageable(data, size, Label(block.layout.name)));
   block.mapped.push_back({offset, buffer->view()});
   mapped_.push_back(std::move(buffer));
   return Status::ok();

@@ -34,10 +34,10 @@ Result<AdapterSet> AdapterSet::load(const std::string& folder, const Network& ne
     if (!network.blocks[block].is_adapter) continue;
     for (const ParameterInfo& parameter : network.blocks[block].parameters) {
       places[{static_cast<int>(block), parameter.offset}] = set.tensors_.size();
-      set.tensors_.push_back({parameter.name,
-                              {parameter.shape.dims[0], parameter.shape.dims[1]},
-                              std::vector<float>(static_cast<size_t>(
-                                  parameter.shape.element_count()))});
+      set.tensors_.push_back(
+          {parameter.name,
+           {parameter.shape.dims[0], parameter.shape.dims[1]},
+           std::vector<float>(static_cast<size_t>(parameter.shape.element_count()))});
     }
   }
   auto take = [&](int block, int64_t offset, std::span<const float> values) {

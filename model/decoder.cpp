@@ -267,8 +267,8 @@ class DecoderBuilder {
     LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,
                                            a_.hidden, p.output, p.output_bias);
     output.residual = in;
-    output.adapter = lora_.add(chain, "attn.o_proj", {{"self_attn.o_proj", a_.hidden}},
-                               a_.heads * a_.head_dim);
+    output.adapter =
+        lora_.add(chain, "attn.o_proj", {{"self_attn.o_proj", a_.hidden}}, a_.heads * a_.head_dim);
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
     LinearSegment::Options up =

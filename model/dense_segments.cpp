@@ -198,8 +198,8 @@ Status LinearSegment::backward_input(SegmentRun& run) const {
 Status LinearSegment::backward_weight(SegmentRun& run) const {
   TensorView product_grad = run.gradient(product_gradient());
   if (options_.adapter) {
-    STAGECOACH_RETURN_IF_ERROR(options_.adapter->backward_weight(
-        run, run.activation(options_.in), product_grad, weight_label()));
+    STAGECOACH_RETURN_IF_ERROR(options_.adapter->backward_weight(run, run.activation(options_.in),
+                                                                 product_grad, weight_label()));
   }
   return add_weight_gradients(run, product_grad);
 }

@@ -13,8 +13,8 @@ namespace {
 TensorView rows_of(TensorView matrix, int64_t first, int64_t rows) {
   int64_t columns = matrix.shape.dims[1];
   matrix.shape = Shape{rows, columns};
-  matrix.memory = matrix.memory.slice(first * columns * dtype_size_bytes(matrix.dtype),
-                                      matrix.size_bytes());
+  matrix.memory =
+      matrix.memory.slice(first * columns * dtype_size_bytes(matrix.dtype), matrix.size_bytes());
   return matrix;
 }
 
@@ -83,7 +83,8 @@ TensorView LinearAdapter::first_matrix(const TensorView& joined) const {
 TensorView LinearAdapter::factor_of(SegmentRun& run, size_t part, int term) const {
   TensorView block = parameter_of(run, factors);
   TensorView view{{}, block.dtype, Shape{rank, inner_columns()}};
-  int64_t place = factor_places[part * static_cast<size_t>(factor_terms) + static_cast<size_t>(term)];
+  int64_t place =
+      factor_places[part * static_cast<size_t>(factor_terms) + static_cast<size_t>(term)];
   view.memory = block.memory.slice(place * dtype_size_bytes(block.dtype), view.size_bytes());
   return view;
 }
@@ -92,9 +93,9 @@ TensorView LinearAdapter::factor_of(SegmentRun& run, size_t part, int term) cons
 Result<TensorView> LinearAdapter::second_matrix(SegmentRun& run, const TensorView& memory,
                                                 const Label& label) const {
   if (is_direct()) return parameter_of(run, parts[0].second);
-  int64_t covered = std::accumulate(
-      parts.begin(), parts.end(), int64_t{0},
-      [](int64_t sum, const Part& part) { return sum + part.columns; });
+  int64_t covered =
+      std::accumulate(parts.begin(), parts.end(), int64_t{0},
+                      [](int64_t sum, const Part& part) { return sum + part.columns; });
   if (covered != out_columns) {
     STAGECOACH_RETURN_IF_FAILED(run.stream().fill({memory.memory, 0, 4, label}));
   }

@@ -34,8 +34,8 @@ class AdapterFactors {
 ///
 /// All of them together are two products. A is that of all modules, one behind the other [n, K],
 /// n = rank * modules. B [N, n] has each module's own B, times scale, at its rows and columns and
-/// zeros elsewhere; it is put together when it is needed, by a product with AdapterFactors, which is
-/// exact, since device memory has B as files have it.
+/// zeros elsewhere; it is put together when it is needed, by a product with AdapterFactors, which
+/// is exact, since device memory has B as files have it.
 class LinearAdapter {
  public:
   struct Part {

@@ -82,8 +82,8 @@ std::optional<LinearAdapter> LoraBlocks::add(ChainBuilder& chain, std::string_vi
     adapter.out_columns += columns;
   }
   if (names.empty()) return std::nullopt;
-  bool joins = names.size() == 1 ||
-               options_.rank * in_columns % ParameterBlock::kAlignmentElements == 0;
+  bool joins =
+      names.size() == 1 || options_.rank * in_columns % ParameterBlock::kAlignmentElements == 0;
   if (!joins && failure_.is_ok()) {
     failure_ = unimplemented(fmt::format(
         "rank {} for {}: this version lays out several modules of one input only where rank times "

@@ -32,8 +32,8 @@ class LoraBlocks {
   LoraBlocks(LoraOptions options, DType dtype);
 
   void begin(Network& network);
-  /// `prefix` is that of the layer's modules: "model.layers.0". Declares what the layer uses, behind
-  /// its frozen blocks.
+  /// `prefix` is that of the layer's modules: "model.layers.0". Declares what the layer uses,
+  /// behind its frozen blocks.
   void begin_layer(ChainBuilder& chain, const std::string& prefix);
   /// Adapters of a product of `modules` side by side; nothing where no target names any.
   std::optional<LinearAdapter> add(ChainBuilder& chain, std::string_view name,

@@ -23,8 +23,9 @@ struct MappedWeightPart {
 /// reads headers only. Thread rule: any thread once opened.
 class MappedWeights {
  public:
-  /// All of them that `network` has as `is_mapped`. Errors: those of `match_weights`; unimplemented,
-  /// naming the tensor, for one of another type than the network's, which would have to be converted.
+  /// All of them that `network` has as `is_mapped`. Errors: those of `match_weights`;
+  /// unimplemented, naming the tensor, for one of another type than the network's, which would have
+  /// to be converted.
   static Result<std::shared_ptr<const MappedWeights>> open(const std::string& folder,
                                                            const Network& network);
 

@@ -127,9 +127,9 @@ Result<std::string> find_base(const std::string& adapter, const std::string& bas
         "folder, or train with model.path = \"{2}\" and model.lora = {{path = \"{3}\"}}",
         config, base, folder, adapter));
   }
-  return not_found(fmt::format(
-      "'{}': base_model_name_or_path is '{}', expected the folder of the base; set it", config,
-      base));
+  return not_found(
+      fmt::format("'{}': base_model_name_or_path is '{}', expected the folder of the base; set it",
+                  config, base));
 }
 
 Result<ModelSource> resolve_adapter(const std::string& folder) {

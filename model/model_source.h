@@ -28,12 +28,12 @@ struct ModelSource {
 };
 
 /// Resolves MODEL: a Hugging Face folder (config.json, and safetensors files if it has weights), a
-/// config.json (shape only), a preset (shape only), or an adapter's folder as PEFT has it, whose base
-/// is a Hugging Face folder: named from here or from the adapter's folder. A folder that exists goes
-/// before a preset.
-/// Errors: not found for what does not exist, with the download command for names like org/model;
-/// those of `WeightFolder::open` (headers are read); unimplemented for weights that are no
-/// safetensors files and presets of later versions; those of `parse_model`.
+/// config.json (shape only), a preset (shape only), or an adapter's folder as PEFT has it, whose
+/// base is a Hugging Face folder: named from here or from the adapter's folder. A folder that
+/// exists goes before a preset. Errors: not found for what does not exist, with the download
+/// command for names like org/model; those of `WeightFolder::open` (headers are read);
+/// unimplemented for weights that are no safetensors files and presets of later versions; those of
+/// `parse_model`.
 Result<ModelSource> resolve_model(const std::string& model);
 
 /// A MODEL argument as far as its shape goes: what can be planned and simulated.

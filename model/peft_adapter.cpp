@@ -23,9 +23,9 @@ constexpr int64_t kMostRank = 1 << 16;
 
 /// Fields that say nothing about the result.
 constexpr std::string_view kHarmless[] = {
-    "auto_mapping",     "revision",     "peft_version",      "inference_mode",
-    "megatron_core",    "loftq_config", "qalora_group_size", "ensure_weight_tying",
-    "eva_config",       "corda_config", "runtime_config",    "lora_ga_config"};
+    "auto_mapping",  "revision",     "peft_version",      "inference_mode",
+    "megatron_core", "loftq_config", "qalora_group_size", "ensure_weight_tying",
+    "eva_config",    "corda_config", "runtime_config",    "lora_ga_config"};
 
 bool is_off(const Json& value) {
   return value.is_null() || (value.is_bool() && !value.as_bool()) ||
@@ -108,10 +108,11 @@ class AdapterMatcher {
     }
     for (const SafetensorInfo& tensor : file_.header().tensors) {
       if (used.contains(&tensor)) continue;
-      return invalid_argument(fmt::format(
-          "'{}': tensor '{}' belongs to no adapter of this model and these targets: leave it out, or "
-          "merge the adapter with PEFT",
-          file_.path(), tensor.name));
+      return invalid_argument(
+          fmt::format("'{}': tensor '{}' belongs to no adapter of this model and these targets: "
+                      "leave it out, or "
+                      "merge the adapter with PEFT",
+                      file_.path(), tensor.name));
     }
     return std::move(matches_);
   }
@@ -144,10 +145,11 @@ Result<SafetensorsFile> open_adapters(const std::string& folder) {
   std::string path = folder + "/" + kAdapterWeightsFile;
   std::error_code ignored;
   if (!fs::exists(path, ignored) && fs::exists(folder + "/adapter_model.bin", ignored)) {
-    return unimplemented(fmt::format(
-        "'{}' has its weights in adapter_model.bin, and only {} is read: load the adapter with PEFT "
-        "and save it again",
-        folder, kAdapterWeightsFile));
+    return unimplemented(
+        fmt::format("'{}' has its weights in adapter_model.bin, and only {} is read: load the "
+                    "adapter with PEFT "
+                    "and save it again",
+                    folder, kAdapterWeightsFile));
   }
   return SafetensorsFile::open(path);
 }
@@ -231,11 +233,10 @@ Status load_adapters(const std::string& folder, const Network& network, const Pa
   STAGECOACH_ASSIGN_OR_RETURN(auto matches, AdapterMatcher(file, network).match());
   for (const auto& match : matches) {
     int64_t count = match.tensor->size / safetensors_type_size(match.tensor->type);
-    Status read =
-        for_each_float_piece(count, [&](int64_t first, std::span<float> piece) -> Status {
-          STAGECOACH_RETURN_IF_ERROR(file.read_f32(*match.tensor, first, piece));
-          return sink(match.block, match.offset + first, piece);
-        });
+    Status read = for_each_float_piece(count, [&](int64_t first, std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(file.read_f32(*match.tensor, first, piece));
+      return sink(match.block, match.offset + first, piece);
+    });
     if (!read.is_ok()) return read;
   }
   return Status::ok();

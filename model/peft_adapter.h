@@ -18,17 +18,18 @@ inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 /// What adapter_config.json says.
 struct AdapterConfig {
   LoraOptions lora;
-  std::string base;              ///< base_model_name_or_path
-  bool is_transposed = false;    ///< fan_in_fan_out: the base's matrices are [in, out], as GPT-2's
+  std::string base;            ///< base_model_name_or_path
+  bool is_transposed = false;  ///< fan_in_fan_out: the base's matrices are [in, out], as GPT-2's
   std::vector<std::string> notes;  ///< what a person should know, a line each
 };
 
 /// Whether `folder` is an adapter's.
 bool is_adapter_folder(const std::string& folder);
 
-/// Reads the text of an adapter_config.json. `source` names the file. Refused by name: other methods
-/// than LoRA, and settings that change the result and that this version does not have (DoRA, biases,
-/// ranks by module, modules that are saved whole, …), those it does not know among them.
+/// Reads the text of an adapter_config.json. `source` names the file. Refused by name: other
+/// methods than LoRA, and settings that change the result and that this version does not have
+/// (DoRA, biases, ranks by module, modules that are saved whole, …), those it does not know among
+/// them.
 Result<AdapterConfig> parse_adapter_config(std::string_view text, const std::string& source);
 /// The same of a folder.
 Result<AdapterConfig> read_adapter_config(const std::string& folder);

@@ -9,8 +9,8 @@
 
 namespace stagecoach {
 
-/// An activation inside a layer: [rows, columns], its rows those of the micro-batch as a rule. Index 0 is the layer's input, the last its
-/// output.
+/// An activation inside a layer: [rows, columns], its rows those of the micro-batch as a rule.
+/// Index 0 is the layer's input, the last its output.
 struct ActivationInfo {
   std::string name;
   DType dtype = DType::kF32;

@@ -220,7 +220,8 @@ const ChainLayout& SegmentLayer::layout(const MicroBatchShape& shape) const {
   std::lock_guard lock(mutex_);
   std::unique_ptr<const ChainLayout>& entry = layouts_[shape.rows()];
   if (entry == nullptr) {
-    entry = std::make_unique<const ChainLayout>(plan_chain(spec_.activations, io_pointers(ios_), shape.rows()));
+    entry = std::make_unique<const ChainLayout>(
+        plan_chain(spec_.activations, io_pointers(ios_), shape.rows()));
   }
   return *entry;
 }
@@ -375,9 +376,10 @@ Result<std::unique_ptr<Layer>> make_segment_layer(SegmentChainSpec spec,
   for (const std::unique_ptr<Segment>& segment : spec.segments) {
     for (int use : segment->io().weight_uses) {
       if (use >= 0 && use < static_cast<int>(use_blocks.size())) continue;
-      return invalid_argument(fmt::format("layer '{}': segment '{}' fills gradients of use {}, "
-                                          "which does not exist",
-                                          spec.name, segment->name(), use));
+      return invalid_argument(
+          fmt::format("layer '{}': segment '{}' fills gradients of use {}, "
+                      "which does not exist",
+                      spec.name, segment->name(), use));
     }
   }
   return std::unique_ptr<Layer>(

@@ -52,7 +52,8 @@ class SegmentLayer final : public Layer {
 
   SegmentChainSpec spec_;
   std::vector<ParameterBlock> use_blocks_;
-  std::vector<SegmentIo> ios_;  ///< as the segments declare them, less weight parts of what is frozen
+  std::vector<SegmentIo>
+      ios_;  ///< as the segments declare them, less weight parts of what is frozen
   std::vector<int> last_readers_;  // per activation: last segment that reads it, or -1
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::unique_ptr<const ChainLayout>> layouts_;  // by rows

@@ -224,8 +224,8 @@ Status DeviceLane::upload_block(int slot, size_t index, ByteCount& bytes) {
         {target, state.compute_copy(block.block, context_->version), label});
   }
   for (const MappedPart& part : state.mapped_parts(block.block)) {
-    STAGECOACH_RETURN_IF_ERROR(parameters_up_->copy(
-        {target.slice(part.offset, part.source.size), part.source, label}));
+    STAGECOACH_RETURN_IF_ERROR(
+        parameters_up_->copy({target.slice(part.offset, part.source.size), part.source, label}));
   }
   return Status::ok();
 }

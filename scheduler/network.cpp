@@ -80,8 +80,8 @@ Status Network::validate() const {
   }
   for (const ParameterBlock& block : blocks) {
     if (!block.is_mapped || (block.is_frozen && !block.constant)) continue;
-    return invalid_argument(
-        fmt::format("block '{}' is mapped from files, but it is trained or a constant", block.name));
+    return invalid_argument(fmt::format(
+        "block '{}' is mapped from files, but it is trained or a constant", block.name));
   }
   for (size_t index = 0; index < blocks.size(); ++index) {
     if (blocks[index].site_count != next_site[index]) {

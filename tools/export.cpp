@@ -95,7 +95,8 @@ Command make_export_command() {
        &arguments->dtype},
       {"--max-shard-size", "SIZE", "of one file of weights (default: 5 GB)",
        &arguments->max_shard_size},
-      {"--merge-lora", "", "write the base with the adapters merged into its weights", &arguments->merge_lora}};
+      {"--merge-lora", "", "write the base with the adapters merged into its weights",
+       &arguments->merge_lora}};
   command.run = [arguments](const CommandContext& context) { return run(*arguments, context); };
   return command;
 }

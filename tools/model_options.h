@@ -18,7 +18,8 @@ struct ModelOptions {
   /// Of numbers that were not given; not a value one would give.
   static constexpr int64_t kUnset = std::numeric_limits<int64_t>::min();
 
-  std::string model, update = "overlap", dtype, base = "memory", host_memory, optimizer = "adamw", moments = "fp32";
+  std::string model, update = "overlap", dtype, base = "memory", host_memory, optimizer = "adamw",
+                     moments = "fp32";
   double clip_norm = 1;     ///< 0: off
   double device_share = 0;  ///< of commands that take --device-share; kAutoShare: as is measured
   int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = kUnset, lora_rank = kUnset;

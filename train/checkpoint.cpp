@@ -31,9 +31,8 @@ constexpr std::string_view kUnfinishedSuffix = ".tmp";
 constexpr const char* kLink = "checkpoint";
 constexpr const char* kStateFile = "trainer_state.json";
 /// Every file but the state file, which lists those that are there with their sizes.
-constexpr const char* kListedFiles[] = {"config.json",      "model.safetensors",
-                                        kMomentsFile,       kPreviousFile,
-                                        kAdapterConfigFile, kAdapterWeightsFile};
+constexpr const char* kListedFiles[] = {"config.json", "model.safetensors", kMomentsFile,
+                                        kPreviousFile, kAdapterConfigFile,  kAdapterWeightsFile};
 /// Bytes a tensor's entry takes in a header, and those of the small files.
 constexpr ByteCount kHeaderBytesPerTensor = 256;
 constexpr ByteCount kSmallFilesBytes = 64 * kKiB;
@@ -293,8 +292,8 @@ ByteCount checkpoint_bytes(const Trainer& trainer) {
   // Every tensor's last scale may be of few elements.
   ByteCount scales = tensors * moments.count * ByteCount{sizeof(float)};
   ByteCount headers = (2 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
-  return static_cast<ByteCount>(static_cast<double>(network.trained_parameter_count()) * kept) + scales +
-         headers + kSmallFilesBytes;
+  return static_cast<ByteCount>(static_cast<double>(network.trained_parameter_count()) * kept) +
+         scales + headers + kSmallFilesBytes;
 }
 
 Status check_free_space(const std::string& folder, ByteCount needed) {
@@ -388,9 +387,8 @@ Status CheckpointSave::write() {
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(unfinished_ + "/config.json", record_.model.dump(true) + "\n"));
   if (!record_.adapter.is_null()) {
-    STAGECOACH_RETURN_IF_ERROR(
-        write_file_atomically(fmt::format("{}/{}", unfinished_, kAdapterConfigFile),
-                              record_.adapter.dump(true) + "\n"));
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(
+        fmt::format("{}/{}", unfinished_, kAdapterConfigFile), record_.adapter.dump(true) + "\n"));
   }
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(fmt::format("{}/{}", unfinished_, kStateFile),
@@ -550,7 +548,8 @@ Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord
   std::string there = settings(checkpoint.record.adapter), now = settings(here.adapter);
   if (there != now) return differs(checkpoint, "model.lora", there, now);
   if (checkpoint.record.base_sha256 == here.base_sha256) return Status::ok();
-  return differs(checkpoint, "the sha256 of the base (its config.json, tensors and their beginnings)",
+  return differs(checkpoint,
+                 "the sha256 of the base (its config.json, tensors and their beginnings)",
                  checkpoint.record.base_sha256, here.base_sha256);
 }
 

@@ -107,8 +107,8 @@ std::vector<SafetensorsTensor> weight_tensors(const Trainer& trainer) {
   std::vector<SafetensorsTensor> tensors;
   const Network& network = trainer.network();
   Status status = for_each_trained(trainer, [&](int, const ParameterInfo& parameter) {
-    tensors.push_back({weight_name(network, parameter), SafetensorsType::kF32,
-                       dimensions(parameter.shape)});
+    tensors.push_back(
+        {weight_name(network, parameter), SafetensorsType::kF32, dimensions(parameter.shape)});
     return Status::ok();
   });
   STAGECOACH_CHECK(status.is_ok());

@@ -245,8 +245,8 @@ Status read_lora_key(const std::string& key, const Json& value, ModelConfig& mod
     }
     model.lora_path = value.as_string();
   } else {
-    std::string nearest = nearest_name(
-        key, std::vector<std::string>{"rank", "alpha", "targets", "rslora", "path"});
+    std::string nearest =
+        nearest_name(key, std::vector<std::string>{"rank", "alpha", "targets", "rslora", "path"});
     return invalid_argument(fmt::format(
         ": unknown key 'model.lora.{}'{}; model.lora knows rank, alpha, targets, rslora and path",
         key, nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));

@@ -187,9 +187,8 @@ Result<AdapterSet> load_adapter_set(const FoundCheckpoint& checkpoint) {
                               parse_model(checkpoint.record.model.dump(), checkpoint.path));
   STAGECOACH_ASSIGN_OR_RETURN(
       Network network, make_network(model.model, NetworkHead::kLoss, DType::kF32, 1, config.lora));
-  STAGECOACH_ASSIGN_OR_RETURN(
-      AdapterSet set,
-      AdapterSet::load(checkpoint.path, network, config.lora, config.is_transposed));
+  STAGECOACH_ASSIGN_OR_RETURN(AdapterSet set, AdapterSet::load(checkpoint.path, network,
+                                                               config.lora, config.is_transposed));
   std::string found = set.sha256();
   if (found == checkpoint.record.weights_sha256) return set;
   return data_loss(fmt::format(
@@ -204,10 +203,11 @@ Status check_base(const FoundCheckpoint& checkpoint, const std::string& base) {
   STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
   STAGECOACH_ASSIGN_OR_RETURN(std::string found, base_sha256(source));
   if (found == checkpoint.record.base_sha256) return Status::ok();
-  return data_loss(fmt::format(
-      "--merge-lora: '{}' is not the base that the adapters of '{}' were trained on: its sha256 (of "
-      "config.json, tensors and their beginnings) is {}, expected {}",
-      base, checkpoint.path, found, checkpoint.record.base_sha256));
+  return data_loss(
+      fmt::format("--merge-lora: '{}' is not the base that the adapters of '{}' were trained on: "
+                  "its sha256 (of "
+                  "config.json, tensors and their beginnings) is {}, expected {}",
+                  base, checkpoint.path, found, checkpoint.record.base_sha256));
 }
 
 /// One export, from a checkpoint that was found into a folder that nobody sees yet.
@@ -255,8 +255,9 @@ class Exporter {
     report_.dtype = torch_name(type);
     STAGECOACH_RETURN_IF_ERROR(
         write_safetensors(fmt::format("{}/{}", folder, kAdapterWeightsFile), std::move(tensors)));
-    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(
-        fmt::format("{}/{}", folder, kAdapterConfigFile), checkpoint_.record.adapter.dump(true) + "\n"));
+    STAGECOACH_RETURN_IF_ERROR(
+        write_file_atomically(fmt::format("{}/{}", folder, kAdapterConfigFile),
+                              checkpoint_.record.adapter.dump(true) + "\n"));
     report_.files = {kAdapterConfigFile, kAdapterWeightsFile};
     return finish(folder);
   }
@@ -307,8 +308,8 @@ class Exporter {
     ByteCount size = tensor.size_bytes();
     total_ += size / safetensors_type_size(tensor.type);
     report_.weight_bytes += size;
-    tensor.read_f32 = [this, read = std::move(tensor.read_f32)](
-                          int64_t first, std::span<float> piece) -> Status {
+    tensor.read_f32 = [this, read = std::move(tensor.read_f32)](int64_t first,
+                                                                std::span<float> piece) -> Status {
       STAGECOACH_RETURN_IF_ERROR(read(first, piece));
       done_ += static_cast<int64_t>(piece.size());
       if (options_.progress) options_.progress(done_, total_);

@@ -93,10 +93,11 @@ Status choose_adapters(const ModelConfig& model, ModelSource& source) {
     source.base_path = source.weights_folder;
   }
   if (model.base == "memory" || source.lora.is_on()) return Status::ok();
-  return invalid_argument(fmt::format(
-      "model.base = \"{}\" without model.lora: weights that are trained cannot stay in their files; "
-      "leave model.base out, or set model.lora",
-      model.base));
+  return invalid_argument(
+      fmt::format("model.base = \"{}\" without model.lora: weights that are trained cannot stay in "
+                  "their files; "
+                  "leave model.base out, or set model.lora",
+                  model.base));
 }
 
 }  // namespace
@@ -134,8 +135,8 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
-  Result<Network> made = make_network(source.model, head, config.model.dtype, config.data.sequence,
-                                      source.lora);
+  Result<Network> made =
+      make_network(source.model, head, config.model.dtype, config.data.sequence, source.lora);
   if (!made.is_ok()) return made.status().with_context(source.name);
   Network network = std::move(made).value();
   if (config.model.init == "weights" && !source.weights_folder.empty()) {

@@ -21,9 +21,9 @@ struct ModelSession {
 };
 
 /// Resolves MODEL and says what its config.json left to defaults. With init "weights", a model
-/// without weights is refused. Adapters are those of MODEL, where it is an adapter's folder, or those
-/// of model.lora, not both; a base is mapped only beside some. A sequence longer than the model's
-/// positions is refused.
+/// without weights is refused. Adapters are those of MODEL, where it is an adapter's folder, or
+/// those of model.lora, not both; a base is mapped only beside some. A sequence longer than the
+/// model's positions is refused.
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
 
 /// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its

@@ -72,7 +72,8 @@ Status StateWriter::open(const std::string& folder) {
     STAGECOACH_ASSIGN_OR_RETURN(file.writer, SafetensorsWriter::create(file.path, sorted));
     return Status::ok();
   };
-  STAGECOACH_RETURN_IF_ERROR(make(weights_, weights_file(trainer_.network()), weight_tensors(trainer_)));
+  STAGECOACH_RETURN_IF_ERROR(
+      make(weights_, weights_file(trainer_.network()), weight_tensors(trainer_)));
   STAGECOACH_RETURN_IF_ERROR(make(moments_, kMomentsFile, moment_tensors(trainer_)));
   if (!trainer_.keeps_previous()) return Status::ok();
   return make(previous_, kPreviousFile, previous_tensors(trainer_));

@@ -105,7 +105,7 @@ struct Trainer::Impl {
   std::vector<std::string> notes;
   bool chooses_share = false;                       ///< once layers and updates have been measured
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
-  std::shared_ptr<const MappedWeights> base;  ///< outlives the state, which reads it
+  std::shared_ptr<const MappedWeights> base;        ///< outlives the state, which reads it
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
   /// Passes may be under way at the same time, so batches take turns.
@@ -888,6 +888,7 @@ TrainerReport Trainer::report() const {
   }
   if (busy_ns > 0) report.overrun = static_cast<double>(overrun_ns) / static_cast<double>(busy_ns);
   report.state_bytes = impl.state->bytes().state();
+  report.mapped_bytes = impl.state->bytes().mapped;
   report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());

@@ -77,8 +77,8 @@ class Trainer {
   /// Makes devices read the network's mapped blocks from `base`, which has all of them; before the
   /// first pass. Errors: those of HostState::map.
   Status map_base(std::shared_ptr<const MappedWeights> base);
-  /// Copies fp32 parameters of a block that is not mapped from element `offset` on; call synchronize() before this and
-  /// what follows up to write_moment.
+  /// Copies fp32 parameters of a block that is not mapped from element `offset` on; call
+  /// synchronize() before this and what follows up to write_moment.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite. Any thread.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);

@@ -505,6 +505,7 @@ Json TrainingRun::summary() const {
   json["moments_change_numerics"] = config().optimizer.moments != "fp32";
   json["device_share"] = report.device_share;
   json["state_bytes"] = report.state_bytes;
+  json["mapped_bytes"] = report.mapped_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
   json["host_planned_bytes"] = report.host_planned_bytes;
@@ -564,6 +565,7 @@ Json describe_plan(const PreparedRun& run) {
   json["devices"] = list_of(report.devices);
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
+  json["mapped_bytes"] = report.mapped_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_planned_bytes"] = report.host_planned_bytes;
   json["checkpoint_bytes"] = checkpoint_bytes(trainer);

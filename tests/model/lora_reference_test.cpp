@@ -95,8 +95,7 @@ class LoraReference : public testing::TestWithParam<const char*> {
     EXPECT_EQ(compared, static_cast<size_t>(gradients));
   }
 
-  std::string folder_ =
-      std::string(STAGECOACH_SOURCE_DIR) + "/tests/reference/lora/" + GetParam();
+  std::string folder_ = std::string(STAGECOACH_SOURCE_DIR) + "/tests/reference/lora/" + GetParam();
   SafetensorsFile expected_ = must(SafetensorsFile::open(folder_ + "/expected.safetensors"));
   ModelSource source_ = must(resolve_model(folder_));
   reference::Gpt2Batch batch_;
@@ -170,7 +169,8 @@ TEST(AdapterConfigFile, ReadsBackWhatItWrites) {
   config.lora = {8, 12.5, true, {"down_proj", "q_proj"}};
   config.base = "base";
   config.is_transposed = true;
-  Result<AdapterConfig> read = parse_adapter_config(adapter_config_to_json(config).dump(), "a.json");
+  Result<AdapterConfig> read =
+      parse_adapter_config(adapter_config_to_json(config).dump(), "a.json");
   ASSERT_TRUE(read.is_ok()) << read.status().to_string();
   EXPECT_EQ(read->lora.rank, 8);
   EXPECT_EQ(read->lora.alpha, 12.5);
@@ -203,7 +203,8 @@ TEST(AdapterConfigFile, RefusesByNameWhatChangesTheResult) {
                   .status()
                   .message(),
               HasSubstr("patterns are not read"));
-  EXPECT_EQ(parse_adapter_config(config_with(R"("lora_dropout": 0.1)"), "a.json")->notes.size(), 1u);
+  EXPECT_EQ(parse_adapter_config(config_with(R"("lora_dropout": 0.1)"), "a.json")->notes.size(),
+            1u);
 }
 
 std::string target_refusal(const std::string& target) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains adapters of a model whose base is larger than the memory that the program may have: the base
-# stays in its files (model.base = "mapped"). Checks that with the base in memory the same run is
-# refused, and, where the machine has room for it, that it gives the same bits without the limit.
-# The limit is RLIMIT_DATA (ulimit -d), which counts all memory of the program but mappings of files:
-# what a control group counts too, whose page cache the system drops when the limit is near.
+# Trains adapters of a model whose base is larger than the memory that the program may have: the
+# base stays in its files (model.base = "mapped"). Checks that with the base in memory the same run
+# is refused, and, where the machine has room for it, that it gives the same bits without the limit.
+# The limit is RLIMIT_DATA (ulimit -d), which counts all memory of the program but mappings of
+# files. A control group counts those too, and has the system drop them when its limit is near.
 # usage: tests/proof/lora_beyond_memory.sh [BUILD_FOLDER [MODEL_FOLDER [LIMIT_MIB [DEVICES]]]]
 # MODEL_FOLDER holds weights in bf16 and a vocabulary of 257 or more; without one a dense model of
 # 1.1 GB is made.

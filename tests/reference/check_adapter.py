@@ -3,11 +3,11 @@
 
 usage: check_adapter.py STAGECOACH
 
-For each model of tests/reference/lora: trains a new adapter for a few steps with STAGECOACH, exports
-it as an adapter and merged, and compares the logits of transformers on the merged folder with those
-of PEFT on the adapter (not merged: relative 1e-5; merged by PEFT: 1e-6), and both with the loss of
-`stagecoach eval` on the checkpoint (1e-5). The adapter's matrices must come back from PEFT bit for
-bit. Needs torch, transformers, peft and safetensors.
+For four models of tests/reference/decoders: trains a new adapter for a few steps with STAGECOACH,
+exports it as an adapter and merged, and compares the logits of transformers on the merged folder
+with those of PEFT on the adapter (not merged: relative 1e-5; merged by PEFT: 1e-6), and both with
+the loss of `stagecoach eval` on the checkpoint (1e-5). The adapter's matrices must come back from
+PEFT bit for bit. Needs torch, transformers, peft and safetensors.
 """
 
 import json
@@ -77,11 +77,12 @@ def check(command, name, base, lora, folder):
     theirs = logits_of(peft.PeftModel.from_pretrained(
         load(base), folder / 'adapter').merge_and_unload(), batch)
     changed = distance(logits_of(load(base), batch), theirs)
-    evaluated = json.loads(run(command, 'eval', '--model', f'{folder}/out/checkpoint', '--data', data,
-                               '--sequence', SEQUENCE, '--json'))['loss']
+    evaluated = json.loads(run(command, 'eval', '--model', f'{folder}/out/checkpoint', '--data',
+                               data, '--sequence', SEQUENCE, '--json'))['loss']
     expected = mean_loss(adapted, tokens)
-    print(f'{name}: logits {distance(ours, apart):.1e} from PEFT, {distance(ours, theirs):.1e} from '
-          f'merge_and_unload ({changed:.2f} from the base), loss {evaluated:.7f} and {expected:.7f}')
+    print(f'{name}: logits {distance(ours, apart):.1e} from PEFT, {distance(ours, theirs):.1e} '
+          f'from merge_and_unload ({changed:.2f} from the base), loss {evaluated:.7f} and '
+          f'{expected:.7f}')
     assert distance(ours, apart) < 1e-5 and distance(ours, theirs) < 1e-6 and changed > 1e-3
     assert abs(evaluated - expected) < 1e-5
 

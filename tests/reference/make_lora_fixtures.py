@@ -2,10 +2,11 @@
 """Makes the fixtures of tests/model/lora_reference_test.cpp and tests/train/lora_training_test.cpp
 with PEFT.
 
-Each folder is an adapter as PEFT saves it (adapter_config.json, adapter_model.safetensors) of a tiny
-model in tests/reference/decoders, with matrices that are both random, and expected.safetensors: for
-tokens and labels (-1: ignored) of 20 batches the mean loss before each of 20 steps of torch's AdamW;
-of the first batch the gradient of every matrix, and the logits of the merged model. All in fp32.
+Each folder is an adapter as PEFT saves it (adapter_config.json, adapter_model.safetensors) of a
+tiny model in tests/reference/decoders, with matrices that are both random, and
+expected.safetensors: for tokens and labels (-1: ignored) of 20 batches the mean loss before each
+of 20 steps of torch's AdamW; of the first batch the gradient of every matrix, and the logits of
+the merged model. All in fp32.
 
     python3 -m venv venv && venv/bin/pip install torch transformers peft safetensors
     venv/bin/python tests/reference/make_lora_fixtures.py tests/reference
@@ -29,7 +30,8 @@ ALL = "all-linear"
 ADAPTERS = {
     "gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules=ALL, fan_in_fan_out=True)),
     # A product of three modules of which two have adapters.
-    "llama": ("llama-linear", dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "down_proj"])),
+    "llama": ("llama-linear",
+              dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "down_proj"])),
     # A scale of one; head norms between product and rotation.
     "qwen3": ("qwen3", dict(r=4, lora_alpha=4, target_modules=ALL)),
     # A scale that is no short number; biases; a head tied to the embedding.

@@ -54,8 +54,8 @@ class Lora : public testing::Test {
     return folder_->json(folder + "/summary.json").find(key)->as_string();
   }
   static double loss_of(const std::string& model) {
-    CommandResult result = run(
-        {"eval", "--model", model, "--data", "validation.txt", "--sequence", "16", "--json"});
+    CommandResult result =
+        run({"eval", "--model", model, "--data", "validation.txt", "--sequence", "16", "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return number(Json::parse(result.output).value(), "loss");
   }
@@ -88,14 +88,15 @@ TEST_F(Lora, CheckpointsHoldTheAdaptersAndTheirMomentsAlone) {
 TEST_F(Lora, TrainsTheSameBitsFromAMappedBase) {
   // The base's files are bf16.
   for (const char* base : {"memory", "mapped"}) {
-    CommandResult result =
-        train({"model.dtype=bf16", std::string("model.base=") + base,
-               std::string("output.dir=") + base, "train.iterations=5"});
+    CommandResult result = train({"model.dtype=bf16", std::string("model.base=") + base,
+                                  std::string("output.dir=") + base, "train.iterations=5"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
   EXPECT_EQ(text_of("memory", "weights_sha256"), text_of("mapped", "weights_sha256"));
   Json memory = folder_->json("memory/summary.json"), mapped = folder_->json("mapped/summary.json");
   EXPECT_EQ(number(memory, "loss_last"), number(mapped, "loss_last"));
+  EXPECT_GT(number(mapped, "mapped_bytes"),
+            0.9 * fs::file_size(folder_->file("base/model.safetensors")));
   EXPECT_GT(number(memory, "state_bytes"), 1.5 * number(mapped, "state_bytes"));
   EXPECT_THAT(refusal({"model.base=mapped", "output.dir=other"}),
               HasSubstr("is BF16, and model.dtype = \"fp32\""));
@@ -104,11 +105,13 @@ TEST_F(Lora, TrainsTheSameBitsFromAMappedBase) {
 TEST_F(Lora, GoesOnBitForBitOnOtherDevices) {
   for (const char* update : {"overlap", "async", "barrier"}) {
     std::string mode = std::string("schedule.update=") + update;
-    std::string straight = std::string("straight-") + update, halves = std::string("halves-") + update;
+    std::string straight = std::string("straight-") + update,
+                halves = std::string("halves-") + update;
     CommandResult result =
         train({mode, "train.iterations=8", "output.dir=" + straight, "optimizer.decay=constant"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    result = train({mode, "train.iterations=4", "output.dir=" + halves, "optimizer.decay=constant"});
+    result =
+        train({mode, "train.iterations=4", "output.dir=" + halves, "optimizer.decay=constant"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     result = train({mode, "train.iterations=8", "output.dir=" + halves, "optimizer.decay=constant",
                     "devices.use=cpu:3"});
@@ -124,8 +127,8 @@ TEST_F(Lora, DoesNotGoOnWithOtherAdaptersOrAnotherBase) {
   EXPECT_THAT(refusal({"model.lora.targets=c_attn", "train.iterations=9"}),
               HasSubstr("model.lora is"));
   fs::copy(folder_->file("base"), folder_->file("moved"));
-  CommandResult result = train({"model.path=moved", "train.iterations=7", "output.resume=out",
-                                "output.dir=from-moved"});
+  CommandResult result = train(
+      {"model.path=moved", "train.iterations=7", "output.resume=out", "output.dir=from-moved"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   // One number of one tensor is another base.
   std::string file = folder_->file("moved/model.safetensors");
@@ -205,8 +208,8 @@ TEST_F(Lora, RefusalsWriteNothing) {
 
 TEST(LoraPlans, CountWhatTrainingHoldsAndWhatStaysInFiles) {
   auto inspected = [](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"inspect", "qwen3-1.7b", "--lora-rank", "16", "--json",
-                                          "--host-memory", "64G"};
+    std::vector<std::string> arguments = {"inspect", "qwen3-1.7b",    "--lora-rank", "16",
+                                          "--json",  "--host-memory", "64G"};
     CommandResult result = run_command(arguments + more);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return Json::parse(result.output).value();

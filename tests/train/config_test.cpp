@@ -227,8 +227,9 @@ TEST(Config, AdaptersAreATableWhoseKeysMayComeOneByOne) {
   EXPECT_EQ(config->model.lora.alpha, 8);
   EXPECT_EQ(config->model.lora.targets, (std::vector<std::string>{"q_proj", "v_proj"}));
   std::string printed = train_config_to_toml(*config);
-  EXPECT_THAT(printed, HasSubstr("lora = {rank = 8, alpha = 8.0, targets = [\"q_proj\",\"v_proj\"], "
-                                 "rslora = true}"));
+  EXPECT_THAT(printed,
+              HasSubstr("lora = {rank = 8, alpha = 8.0, targets = [\"q_proj\",\"v_proj\"], "
+                        "rslora = true}"));
   Result<TrainConfig> again = parse_train_config(printed, {}, "t");
   ASSERT_TRUE(again.is_ok()) << again.status().to_string();
   EXPECT_EQ(train_config_to_toml(*again), printed);

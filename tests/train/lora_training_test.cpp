@@ -1,5 +1,5 @@
-// Adapters of tests/reference/lora through the trainer: the losses of 20 steps are those of PEFT and
-// torch's AdamW, a base that is mapped gives the bits of one in memory, and nothing depends on
+// Adapters of tests/reference/lora through the trainer: the losses of 20 steps are those of PEFT
+// and torch's AdamW, a base that is mapped gives the bits of one in memory, and nothing depends on
 // micro-batches and devices.
 
 #include <algorithm>
@@ -137,9 +137,11 @@ TEST_P(LoraTraining, MicroBatchesDevicesRoundsAndSchedulesGiveTheSameWeights) {
   plain.begin();
   std::vector<double> losses = plain.train(0, 5);
   std::vector<float> weights = plain.adapters();
-  for (const auto& [devices, rounds, schedule] :
-       {std::tuple{"cpu:1", 1, "roundpipe"}, {"cpu:3", 1, "roundpipe"}, {"cpu:2", 2, "roundpipe"},
-        {"cpu:2", 1, "1f1b"}, {"cpu:2", 1, "zb-h1"}}) {
+  for (const auto& [devices, rounds, schedule] : {std::tuple{"cpu:1", 1, "roundpipe"},
+                                                  {"cpu:3", 1, "roundpipe"},
+                                                  {"cpu:2", 2, "roundpipe"},
+                                                  {"cpu:2", 1, "1f1b"},
+                                                  {"cpu:2", 1, "zb-h1"}}) {
     LoraRun other(GetParam());
     other.config.devices.use = devices;
     other.config.train.rounds = rounds;
