@@ -172,10 +172,10 @@ class ConfigReader {
 
   void list_ignored() {
     for (const auto& [name, value] : json_.members()) {
-      bool is_known =
-          std::find(known_.begin(), known_.end(), name) != known_.end() ||
-          is_harmless_field(name) ||
-          std::find(std::begin(kHarmlessOfGpt2), std::end(kHarmlessOfGpt2), name) != std::end(kHarmlessOfGpt2);
+      bool is_known = std::find(known_.begin(), known_.end(), name) != known_.end() ||
+                      is_harmless_field(name) ||
+                      std::find(std::begin(kHarmlessOfGpt2), std::end(kHarmlessOfGpt2), name) !=
+                          std::end(kHarmlessOfGpt2);
       if (!is_known) parsed_.ignored.push_back(name);
     }
   }

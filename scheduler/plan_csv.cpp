@@ -21,8 +21,8 @@ constexpr std::array kVersionRules = {std::string_view("flush"), std::string_vie
 constexpr std::array kUpdateScopes = {std::string_view("layer"), std::string_view("model")};
 constexpr std::array kResidences = {std::string_view("streamed"), std::string_view("bound")};
 constexpr std::array kWrittenKinds = {ActionKind::kForward, ActionKind::kBackward,
-                               ActionKind::kForwardBackward, ActionKind::kInputGradient,
-                               ActionKind::kWeightGradient};
+                                      ActionKind::kForwardBackward, ActionKind::kInputGradient,
+                                      ActionKind::kWeightGradient};
 /// Larger numbers are typing errors; they would only exhaust memory.
 constexpr int kMaxNumber = 1'000'000;
 
@@ -56,8 +56,8 @@ std::vector<TextCell> split(const TextCell& row, char separator) {
   size_t begin = 0;
   while (true) {
     size_t end = std::min(row.text.find(separator, begin), row.text.size());
-    cells.push_back(trimmed(
-        TextCell{row.text.substr(begin, end - begin), row.line, row.column + static_cast<int>(begin)}));
+    cells.push_back(trimmed(TextCell{row.text.substr(begin, end - begin), row.line,
+                                     row.column + static_cast<int>(begin)}));
     if (end == row.text.size()) return cells;
     begin = end + 1;
   }
@@ -223,7 +223,8 @@ class SidecarReader {
     auto kind = std::find_if(kWrittenKinds.begin(), kWrittenKinds.end(), [&](ActionKind candidate) {
       return action_kind_name(candidate) == cells[2].text;
     });
-    if (kind == kWrittenKinds.end()) return refuse(name_, cells[2], "must be one of F, B, FB, I, W");
+    if (kind == kWrittenKinds.end())
+      return refuse(name_, cells[2], "must be one of F, B, FB, I, W");
     stage.kind = *kind;
     STAGECOACH_RETURN_IF_ERROR(number(cells[3], stage.first_layer));
     STAGECOACH_RETURN_IF_ERROR(number(cells[4], stage.last_layer));

@@ -3,8 +3,8 @@
 # usage: tests/hardware/prove_card.sh BUILD OUT [PART...]
 # Proves the GPU backends on a real NVIDIA card, and the HIP backend through hip_over_cuda
 # (docs/hip_backend.md). BUILD is a build folder with both backends, tests and benchmarks. Parts (by
-# default all): conformance ops models sanitizer training overhead. OUT gets a log a part and summary.txt.
-# TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
+# default all): conformance ops models sanitizer training overhead. OUT gets a log a part and
+# summary.txt. TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
 set -uo pipefail
 if [ $# -lt 2 ]; then
   sed -n '3,7s/^# //p' "$0" >&2
