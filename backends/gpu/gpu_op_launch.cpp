@@ -33,6 +33,9 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
     case OpKind::kAttentionBackward:
       STAGECOACH_RETURN_IF_ERROR(plan_attention(call, arch, builder));
       break;
+    case OpKind::kAttentionSinkBackward:
+      plan_attention_sinks(call, builder);
+      break;
     case OpKind::kLinearCrossEntropyForward:
     case OpKind::kLinearCrossEntropyBackwardInput:
     case OpKind::kLinearCrossEntropyBackwardWeight:
