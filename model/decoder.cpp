@@ -230,7 +230,7 @@ class DecoderBuilder {
     return norm.out;
   }
 
-  int add_attention(ChainBuilder& chain, int qkv) const {
+  int add_attention(ChainBuilder& chain, int qkv, int64_t window) const {
     AttentionSegment::Options options;
     options.qkv = qkv;
     options.lse = chain.activation("attn.lse", DType::kF32, a_.heads);
@@ -238,6 +238,7 @@ class DecoderBuilder {
     options.heads = a_.heads;
     options.kv_heads = a_.kv_heads;
     options.head_dim = a_.head_dim;
+    options.window = window;
     options.drop_probability = static_cast<float>(config_.attention_drop);
     options.site = kAttentionSite;
     chain.segment<AttentionSegment>("attn", options);
@@ -252,8 +253,9 @@ class DecoderBuilder {
     chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
     int in = chain.activation("in", dtype_, a_.hidden);
     int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
-    LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,
-                                           a_.hidden, p.output, p.output_bias);
+    LinearSegment::Options output =
+        linear(add_attention(chain, heads, a_.window(index)), a_.heads * a_.head_dim, a_.hidden,
+               p.output, p.output_bias);
     output.residual = in;
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
@@ -297,18 +299,6 @@ class DecoderBuilder {
   Network network_;
 };
 
-Status check_windows(const Architecture& architecture, int64_t sequence) {
-  for (int64_t layer = 0; layer < architecture.layers; ++layer) {
-    int64_t window = architecture.window(layer);
-    if (window == 0 || window >= sequence) continue;
-    return unimplemented(fmt::format(
-        "sliding_window is {} in layer {}, expected at least the sequence, {}: this version "
-        "computes no sliding windows yet; shorten the sequence to {}",
-        window, layer, sequence, window));
-  }
-  return Status::ok();
-}
-
 }  // namespace
 
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
@@ -323,7 +313,6 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
     return invalid_argument(
         fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
   }
-  STAGECOACH_RETURN_IF_ERROR(check_windows(config.architecture, sequence));
   return DecoderBuilder(config, head, dtype, sequence).build();
 }
 

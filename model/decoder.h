@@ -12,8 +12,7 @@ namespace stagecoach {
 /// constant, see HeadRotation), layers.<i>, norm, and lm_head
 /// where it is its own. Names and shapes are those of the Hugging Face file: matrices are [out,
 /// in], and those of one product lie side by side. `dtype` is that of compute copies and
-/// activations. Errors: invalid argument for a bad `config`; unimplemented for attention windows
-/// shorter than `sequence`.
+/// activations. Errors: invalid argument for a bad `config`.
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
                              int64_t sequence);
 

@@ -231,7 +231,16 @@ Json decoder_config_to_json(const DecoderConfig& config) {
   return json;
 }
 
+Json beside_plain_weights(const Json& json) {
+  Json plain = Json::object();
+  for (const auto& [key, value] : json.members()) {
+    if (key != "quantization_config") plain[key] = value;
+  }
+  return plain;
+}
+
 Json beside_fp32_weights(Json json) {
+  json = beside_plain_weights(json);
   json["dtype"] = "float32";
   json["torch_dtype"] = "float32";
   return json;

@@ -48,8 +48,12 @@ Result<DecoderConfig> decoder_preset(std::string_view name);
 /// same configuration back.
 Json decoder_config_to_json(const DecoderConfig& config);
 
-/// `json`, a config.json, as it belongs beside fp32 weights: all its fields as they are, but for
-/// the type of the weights, which both generations find under their own name.
+/// `json`, a config.json, as it belongs beside weights that are not packed: without
+/// quantization_config.
+Json beside_plain_weights(const Json& json);
+
+/// The same beside fp32 weights: all other fields as they are, but for the type of the weights,
+/// which both generations find under their own name.
 Json beside_fp32_weights(Json json);
 
 }  // namespace stagecoach

@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/float_pieces.h"
 #include "core/json.h"
+#include "model/decoder_config.h"
 #include "model/model_source.h"
 #include "model/weight_match.h"
 #include "model/weight_transfer.h"
@@ -239,6 +240,12 @@ class Exporter {
     const Json* architectures = checkpoint_.record.model.find("architectures");
     if (config.find("architectures") == nullptr && architectures != nullptr) {
       config["architectures"] = *architectures;
+    }
+    if (config.find("quantization_config") != nullptr) {
+      config = beside_plain_weights(config);
+      report_.notes.push_back(fmt::format(
+          "the weights are written as plain {}, so config.json has no quantization_config",
+          report_.dtype));
     }
     // Readers from before version 5 of transformers know the first name, later ones the second.
     config["torch_dtype"] = report_.dtype;

@@ -179,6 +179,37 @@ TEST_P(AttentionTest, MasksAndSinks) {
   }
 }
 
+/// A window of 8 is 8 keys, not 9: what row i - 8 holds leaves row i alone, what row i - 7 holds
+/// does not; likewise its gradient.
+TEST_P(AttentionTest, AWindowIsAsManyKeysAsItSays) {
+  constexpr int64_t kRow = 20, kWindow = 8;
+  make_inputs({1, 32, 1, 1, 16}, 0.0f);
+  sizes_.window = kWindow;
+  Values upper(static_cast<size_t>(rows_ * 16), 0.0);
+  std::fill_n(upper.begin() + kRow * 16, 16, 1.0);  // of row 20 alone
+  TensorView out_grad = rig_.tensor(storage_, {rows_, 16}, upper);
+  auto row_after = [&](int64_t changed, Values& key_grad) {
+    Values qkv = qkv_;
+    // Its key and its value.
+    std::fill_n(qkv.begin() + changed * 48 + 16, 32, 1.0);
+    TensorView out = rig_.poisoned(storage_, {rows_, 16});
+    TensorView lse = rig_.poisoned(DType::kF32, {rows_, 1});
+    TensorView grad = rig_.poisoned(storage_, {rows_, 48});
+    TensorView tensor = qkv_tensor(qkv);
+    rig_.run(attention_call(OpKind::kAttentionForward, {out, lse}, {tensor}));
+    rig_.run(attention_call(OpKind::kAttentionBackward, {grad}, {out_grad, tensor, out, lse}));
+    Values grads = rig_.read(grad), results = rig_.read(out);
+    key_grad.assign(grads.begin() + changed * 48 + 16, grads.begin() + changed * 48 + 48);
+    return Values(results.begin() + kRow * 16, results.begin() + kRow * 16 + 16);
+  };
+  Values grad;
+  Values before = row_after(kRow + 1, grad);
+  EXPECT_EQ(row_after(kRow - kWindow, grad), before);
+  EXPECT_EQ(grad, Values(32, 0.0));
+  EXPECT_NE(row_after(kRow - kWindow + 1, grad), before);
+  EXPECT_NE(grad, Values(32, 0.0));
+}
+
 /// Sinks that weigh far more than all keys, or nothing, overflow nowhere.
 TEST_P(AttentionTest, ExtremeSinksStayFinite) {
   make_inputs({1, 70, 2, 1, 16}, 0.0f);

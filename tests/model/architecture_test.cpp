@@ -293,6 +293,8 @@ TEST(ArchitectureConfig, BothGenerationsOfGptOssGiveTheSameShape) {
   older["experts_per_token"] = 4;
   older["num_experts_per_tok"] = 4;
   older["quantization_config"]["quant_method"] = "mxfp4";
+  older["quantization_config"]["modules_to_not_convert"] =
+      Json(Json::Array{"model.layers.*.self_attn", "lm_head"});
   newer["num_experts_per_tok"] = 4;
   newer["num_local_experts"] = nullptr;
   newer["num_experts"] = 32;
@@ -310,6 +312,18 @@ TEST(ArchitectureConfig, BothGenerationsOfGptOssGiveTheSameShape) {
   EXPECT_THAT(parsed(older).status().message(),
               HasSubstr("dir/config.json: experts_per_token is 4, expected 8 as "
                         "num_experts_per_tok says"));
+  older["num_experts_per_tok"] = 4;
+  older["quantization_config"]["modules_to_not_convert"] =
+      Json(Json::Array{"model.layers.0.mlp.experts"});
+  EXPECT_THAT(parsed(older).status().message(),
+              HasSubstr("quantization_config.modules_to_not_convert is "
+                        "\"model.layers.0.mlp.experts\", expected names of modules"));
+  older["quantization_config"]["modules_to_not_convert"] = Json();
+  older["quantization_config"]["group_size"] = 64;
+  EXPECT_THAT(parsed(older).status().message(), HasSubstr("quantization_config.group_size is 64"));
+  older["quantization_config"] = Json::object();
+  older["quantization_config"]["quant_method"] = "fp8";
+  EXPECT_THAT(parsed(older).status().message(), HasSubstr("quantization_config is {"));
 }
 
 TEST(ArchitectureConfig, SlidingWindowsOfQwenStartBehindTheFullLayers) {

@@ -314,16 +314,6 @@ TEST(DecoderConfig, SettingsThatChangeTheResultAreRefusedByName) {
   EXPECT_THAT(experts.status().message(), HasSubstr("\"qwen3_moe\"; this version plans"));
 }
 
-TEST(DecoderConfig, WindowsShorterThanTheSequenceAreNotComputed) {
-  DecoderConfig config =
-      parsed(qwen3({{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 1}}))
-          .config;
-  EXPECT_TRUE(make_decoder(config, NetworkHead::kLoss, DType::kF32, 8).is_ok());
-  Status status = make_decoder(config, NetworkHead::kLoss, DType::kF32, 9).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("sliding_window is 8 in layer 1"));
-}
-
 TEST(DecoderConfig, PresetsAreWhatWasPublished) {
   Result<DecoderConfig> llama31 = decoder_preset("llama3.1-8b");
   ASSERT_TRUE(llama31.is_ok()) << llama31.status().to_string();

@@ -191,7 +191,8 @@ TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,
                          testing::Values("gpt2", "llama-plain", "llama-linear", "llama-llama3",
                                          "llama-llama3-tied-biases", "qwen3", "qwen3-tied-yarn",
-                                         "qwen3-linear", "gpt2-narrow"),
+                                         "qwen3-linear", "gpt2-narrow", "qwen3-windows",
+                                         "qwen3-windows-by-layer"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -7,7 +7,7 @@ over the labels that count, and the gradient of every parameter, computed in fp3
 from that very folder.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
-    venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders
+    venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders [NAME ...]
 """
 
 import json
@@ -122,6 +122,18 @@ MODELS = {
          "layer_norm_epsilon": 1e-2},
         torch.bfloat16,
     ),
+    # Windows shorter than the sequence: by the older switches, and by layer.
+    "qwen3-windows": (
+        {**QWEN3, "num_hidden_layers": 3, "rope_theta": 10000.0, "use_sliding_window": True,
+         "sliding_window": 5, "max_window_layers": 1},
+        torch.float32,
+    ),
+    "qwen3-windows-by-layer": (
+        {**QWEN3, "num_key_value_heads": 1, "tie_word_embeddings": True, "rope_theta": 500.0,
+         "use_sliding_window": True, "sliding_window": 2,
+         "layer_types": ["sliding_attention", "full_attention"]},
+        torch.bfloat16,
+    ),
 }
 
 
@@ -175,10 +187,11 @@ def make(folder, fields, stored, seed):
 
 
 def main():
-    out = pathlib.Path(sys.argv[1])
+    out, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:]
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     for seed, (name, (fields, stored)) in enumerate(MODELS.items()):
-        make(out / name, fields, stored, seed)
+        if not wanted or name in wanted:
+            make(out / name, fields, stored, seed)
 
 
 if __name__ == "__main__":
