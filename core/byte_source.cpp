@@ -13,9 +13,6 @@ namespace stagecoach {
 
 namespace {
 
-/// Largest single read: Linux moves at most 2 GiB - 4 KiB a call.
-constexpr ByteCount kMaxTransferBytes = kGiB;
-
 Status cannot_read(const std::string& path, int error) {
   std::string message =
       fmt::format("cannot read '{}': {}", path, std::generic_category().message(error));

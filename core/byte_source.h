@@ -9,6 +9,11 @@
 
 namespace stagecoach {
 
+/// Largest single read or write: Linux moves at most 2 GiB - 4 KiB a call.
+inline constexpr ByteCount kMaxTransferBytes = kGiB;
+/// How much of a file is looked at together by those who go through it once.
+inline constexpr ByteCount kPieceBytes = kMiB;
+
 /// Bytes that are read at any place and never change: an open file, or memory. A file is read, not
 /// mapped, so that one which is cut meanwhile is an error and not a signal.
 /// Thread rule: any thread.

@@ -13,12 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/byte_source.h"
+
 namespace stagecoach {
 
 namespace {
-
-/// Largest single read or write: Linux moves at most 2 GiB - 4 KiB a call.
-constexpr ByteCount kMaxTransferBytes = kGiB;
 
 Status system_failure(std::string_view action, const std::string& path, int error) {
   std::string message =

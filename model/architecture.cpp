@@ -5,14 +5,11 @@
 #include <fmt/format.h>
 
 #include "core/suggest.h"
+#include "model/config_fields.h"
 
 namespace stagecoach {
 
 namespace {
-
-/// Products of three sizes still fit 63 bits.
-constexpr int64_t kMaxDimension = int64_t{1} << 20;
-constexpr int64_t kMaxLayers = 4096;
 
 /// A published config.json, as far as shapes go (read from the models' own repositories).
 struct Preset {

@@ -12,6 +12,10 @@
 
 namespace stagecoach {
 
+/// Largest value of any size in a configuration: products of three still fit 63 bits.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 20;
+inline constexpr int64_t kMaxLayers = 4096;
+
 /// Reads fields of one object of a config.json. A field that is null counts as missing. Of a list
 /// of names the first that is there counts, and all that are there must agree. Keeps which fields
 /// were asked for and which defaults were taken. Errors name source, field, value and what is

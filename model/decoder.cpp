@@ -12,7 +12,7 @@ namespace stagecoach {
 
 namespace {
 
-constexpr uint32_t kAttentionSite = 0;
+constexpr uint32_t kDecoderAttentionSite = 0;
 constexpr int kTokenBlock = 0;
 constexpr int kRotaryBlock = 1;
 constexpr int kFirstLayerBlock = 2;
@@ -251,7 +251,7 @@ class DecoderBuilder {
     options.kv_heads = a_.kv_heads;
     options.head_dim = a_.head_dim;
     options.drop_probability = static_cast<float>(config_.attention_drop);
-    options.site = kAttentionSite;
+    options.site = kDecoderAttentionSite;
     chain.segment<AttentionSegment>("attn", options);
     return options.out;
   }

@@ -12,22 +12,18 @@ namespace stagecoach {
 
 namespace {
 
-/// Largest value of any size in a configuration: products of three still fit 63 bits.
-constexpr int64_t kMaxDimension = int64_t{1} << 20;
-constexpr int64_t kMaxLayers = 4096;
-
-struct Preset {
+struct Gpt2Preset {
   const char* name;
   int64_t n_embd, n_layer, n_head;
 };
 
-constexpr std::array<Preset, 2> kPresets = {{
+constexpr std::array<Gpt2Preset, 2> kGpt2Shapes = {{
     {"gpt2", 768, 12, 12},
     {"gpt2-medium", 1024, 24, 16},
 }};
 
 /// Fields of GPT-2's own that say nothing about the language model.
-constexpr std::string_view kHarmless[] = {
+constexpr std::string_view kHarmlessOfGpt2[] = {
     "embd_pdrop",
     "initializer_range",
     "summary_activation",
@@ -176,10 +172,10 @@ class ConfigReader {
 
   void list_ignored() {
     for (const auto& [name, value] : json_.members()) {
-      bool is_known =
-          std::find(known_.begin(), known_.end(), name) != known_.end() ||
-          is_harmless_field(name) ||
-          std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless);
+      bool is_known = std::find(known_.begin(), known_.end(), name) != known_.end() ||
+                      is_harmless_field(name) ||
+                      std::find(std::begin(kHarmlessOfGpt2), std::end(kHarmlessOfGpt2), name) !=
+                          std::end(kHarmlessOfGpt2);
       if (!is_known) parsed_.ignored.push_back(name);
     }
   }
@@ -238,7 +234,7 @@ Result<ParsedGpt2Config> parse_gpt2_config(std::string_view text, const std::str
 }
 
 Result<Gpt2Config> gpt2_preset(std::string_view name) {
-  for (const Preset& preset : kPresets) {
+  for (const Gpt2Preset& preset : kGpt2Shapes) {
     if (name != preset.name) continue;
     Gpt2Config config;
     config.n_embd = preset.n_embd;

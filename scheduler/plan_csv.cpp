@@ -20,25 +20,25 @@ constexpr std::array kVersionRules = {std::string_view("flush"), std::string_vie
                                       std::string_view("stash"), std::string_view("delayed")};
 constexpr std::array kUpdateScopes = {std::string_view("layer"), std::string_view("model")};
 constexpr std::array kResidences = {std::string_view("streamed"), std::string_view("bound")};
-constexpr std::array kKinds = {ActionKind::kForward, ActionKind::kBackward,
-                               ActionKind::kForwardBackward, ActionKind::kInputGradient,
-                               ActionKind::kWeightGradient};
+constexpr std::array kWrittenKinds = {ActionKind::kForward, ActionKind::kBackward,
+                                      ActionKind::kForwardBackward, ActionKind::kInputGradient,
+                                      ActionKind::kWeightGradient};
 /// Larger numbers are typing errors; they would only exhaust memory.
 constexpr int kMaxNumber = 1'000'000;
 
 /// A piece of a text and where it begins, both from 1.
-struct Cell {
+struct TextCell {
   std::string_view text;
   int line = 1;
   int column = 1;
 };
 
-Status refuse(std::string_view name, const Cell& cell, std::string_view what) {
+Status refuse(std::string_view name, const TextCell& cell, std::string_view what) {
   return invalid_argument(fmt::format("{}: line {}, column {}: '{}' {}", name, cell.line,
                                       cell.column, cell.text, what));
 }
 
-Cell trimmed(Cell cell) {
+TextCell trimmed(TextCell cell) {
   while (!cell.text.empty() && (cell.text.front() == ' ' || cell.text.front() == '\t')) {
     cell.text.remove_prefix(1);
     ++cell.column;
@@ -51,25 +51,25 @@ Cell trimmed(Cell cell) {
 }
 
 /// Cells of `row` between separators.
-std::vector<Cell> split(const Cell& row, char separator) {
-  std::vector<Cell> cells;
+std::vector<TextCell> split(const TextCell& row, char separator) {
+  std::vector<TextCell> cells;
   size_t begin = 0;
   while (true) {
     size_t end = std::min(row.text.find(separator, begin), row.text.size());
-    cells.push_back(trimmed(
-        Cell{row.text.substr(begin, end - begin), row.line, row.column + static_cast<int>(begin)}));
+    cells.push_back(trimmed(TextCell{row.text.substr(begin, end - begin), row.line,
+                                     row.column + static_cast<int>(begin)}));
     if (end == row.text.size()) return cells;
     begin = end + 1;
   }
 }
 
 /// Lines of a text, without a last empty one.
-std::vector<Cell> lines_of(std::string_view text) {
-  std::vector<Cell> lines;
+std::vector<TextCell> lines_of(std::string_view text) {
+  std::vector<TextCell> lines;
   int number = 1;
   while (!text.empty()) {
     size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(Cell{text.substr(0, end), number++, 1});
+    lines.push_back(TextCell{text.substr(0, end), number++, 1});
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;
@@ -93,10 +93,10 @@ struct RawAction {
   int number = 0;
   int micro_batch = 0;
   bool with_next = false;
-  Cell cell;
+  TextCell cell;
 };
 
-Result<RawAction> parse_action(std::string_view name, const Cell& cell) {
+Result<RawAction> parse_action(std::string_view name, const TextCell& cell) {
   size_t kind_at = cell.text.find_first_not_of("0123456789");
   size_t kind_end = std::min(
       cell.text.find_first_of("0123456789", std::min(kind_at, cell.text.size())), cell.text.size());
@@ -132,7 +132,7 @@ Result<RawAction> parse_action(std::string_view name, const Cell& cell) {
 }
 
 /// One or two actions of a cell.
-Result<std::vector<RawAction>> parse_cell(std::string_view name, const Cell& cell) {
+Result<std::vector<RawAction>> parse_cell(std::string_view name, const TextCell& cell) {
   if (cell.text.front() != '(') {
     STAGECOACH_ASSIGN_OR_RETURN(RawAction action, parse_action(name, cell));
     return std::vector<RawAction>{action};
@@ -141,8 +141,8 @@ Result<std::vector<RawAction>> parse_cell(std::string_view name, const Cell& cel
   if (close == std::string_view::npos || cell.text.substr(close + 1) != kOverlap) {
     return refuse(name, cell, "must read (ACTION;ACTION)OVERLAP_F_B");
   }
-  Cell inner{cell.text.substr(1, close - 1), cell.line, cell.column + 1};
-  std::vector<Cell> parts = split(inner, ';');
+  TextCell inner{cell.text.substr(1, close - 1), cell.line, cell.column + 1};
+  std::vector<TextCell> parts = split(inner, ';');
   if (parts.size() != 2) return refuse(name, cell, "must hold two actions, (2F0;1B3)OVERLAP_F_B");
   STAGECOACH_ASSIGN_OR_RETURN(RawAction first, parse_action(name, parts[0]));
   STAGECOACH_ASSIGN_OR_RETURN(RawAction second, parse_action(name, parts[1]));
@@ -160,9 +160,9 @@ Result<std::vector<RawAction>> parse_cell(std::string_view name, const Cell& cel
 
 Result<std::vector<std::vector<RawAction>>> parse_rows(NamedText csv) {
   std::vector<std::vector<RawAction>> rows;
-  for (const Cell& line : lines_of(csv.text)) {
+  for (const TextCell& line : lines_of(csv.text)) {
     std::vector<RawAction>& row = rows.emplace_back();
-    for (const Cell& cell : split(line, ',')) {
+    for (const TextCell& cell : split(line, ',')) {
       if (cell.text.empty()) continue;
       STAGECOACH_ASSIGN_OR_RETURN(std::vector<RawAction> actions, parse_cell(csv.name, cell));
       row.insert(row.end(), actions.begin(), actions.end());
@@ -184,9 +184,9 @@ class SidecarReader {
   using StageIndex = std::map<std::pair<ActionKind, int>, int>;
 
   Status read(Plan& plan, StageIndex& stages) {
-    for (const Cell& line : lines_of(text_)) {
+    for (const TextCell& line : lines_of(text_)) {
       if (trimmed(line).text.empty()) continue;
-      std::vector<Cell> cells = split(line, ',');
+      std::vector<TextCell> cells = split(line, ',');
       if (cells[0].text == "stage") {
         STAGECOACH_RETURN_IF_ERROR(read_stage(cells, plan, stages));
       } else {
@@ -197,7 +197,7 @@ class SidecarReader {
   }
 
  private:
-  Status number(const Cell& cell, int& value) const {
+  Status number(const TextCell& cell, int& value) const {
     std::optional<int> read = to_number(cell.text);
     if (!read) return refuse(name_, cell, fmt::format("must be a number from 0 to {}", kMaxNumber));
     value = *read;
@@ -205,7 +205,7 @@ class SidecarReader {
   }
 
   template <typename Enum, size_t kCount>
-  Status choice(const Cell& cell, const std::array<std::string_view, kCount>& names,
+  Status choice(const TextCell& cell, const std::array<std::string_view, kCount>& names,
                 Enum& value) const {
     auto found = std::find(names.begin(), names.end(), cell.text);
     if (found == names.end()) {
@@ -215,15 +215,16 @@ class SidecarReader {
     return Status::ok();
   }
 
-  Status read_stage(const std::vector<Cell>& cells, Plan& plan, StageIndex& stages) const {
+  Status read_stage(const std::vector<TextCell>& cells, Plan& plan, StageIndex& stages) const {
     if (cells.size() != 5) return refuse(name_, cells[0], "needs NUMBER,KIND,FIRST,LAST after it");
     int stage_number = 0;
     Stage stage;
     STAGECOACH_RETURN_IF_ERROR(number(cells[1], stage_number));
-    auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](ActionKind candidate) {
+    auto kind = std::find_if(kWrittenKinds.begin(), kWrittenKinds.end(), [&](ActionKind candidate) {
       return action_kind_name(candidate) == cells[2].text;
     });
-    if (kind == kKinds.end()) return refuse(name_, cells[2], "must be one of F, B, FB, I, W");
+    if (kind == kWrittenKinds.end())
+      return refuse(name_, cells[2], "must be one of F, B, FB, I, W");
     stage.kind = *kind;
     STAGECOACH_RETURN_IF_ERROR(number(cells[3], stage.first_layer));
     STAGECOACH_RETURN_IF_ERROR(number(cells[4], stage.last_layer));
@@ -239,7 +240,7 @@ class SidecarReader {
     return Status::ok();
   }
 
-  Status read_field(const std::vector<Cell>& cells, Plan& plan) const {
+  Status read_field(const std::vector<TextCell>& cells, Plan& plan) const {
     std::string_view key = cells[0].text;
     if (key == "in_flight_limit") {
       for (size_t index = 1; index < cells.size(); ++index) {
@@ -248,7 +249,7 @@ class SidecarReader {
       return Status::ok();
     }
     if (cells.size() != 2) return refuse(name_, cells[0], "needs one value after it");
-    const Cell& value = cells[1];
+    const TextCell& value = cells[1];
     if (key == "schedule") {
       plan.schedule = value.text;
       return Status::ok();

@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/planned_model.h"
 #include "train/data.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
@@ -18,8 +19,6 @@ namespace stagecoach {
 
 namespace {
 
-/// Longest window when --sequence is not given: enough for any loss to have settled.
-constexpr int64_t kDefaultSequence = 1024;
 constexpr int64_t kBatch = 8;
 
 struct EvalOptions {

@@ -23,9 +23,6 @@ namespace stagecoach {
 
 namespace {
 
-/// Of simulated devices whose memory nothing limits.
-constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
-
 struct InspectOptions {
   ModelOptions model;
   std::string devices, schedule = "roundpipe", device_share = "0";

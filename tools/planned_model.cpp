@@ -11,7 +11,6 @@ namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kDefaultSequence = 1024;
 /// Bytes of a boundary still fit 63 bits for any model.
 constexpr int64_t kLongestSequence = int64_t{1} << 26;
 

@@ -20,7 +20,6 @@ constexpr int kMostCards = 64;
 
 /// Where nothing limits a rate or a memory in virtual time.
 constexpr double kUnlimitedBytesPerS = 1e18;
-constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
 
 /// A device and its own rate; speeds follow once all are known.
 struct Rated {

@@ -12,6 +12,8 @@ namespace stagecoach {
 
 /// What a CPU device computes where `flops=` does not say: a guess, printed as one.
 inline constexpr double kAssumedCpuFlopPerS = 20e9;
+/// Of devices whose memory nothing limits.
+inline constexpr ByteCount kUnlimitedBytes = ByteCount{1} << 50;
 /// What host work touches where nothing measured says: as simulated machines assume.
 inline constexpr double kAssumedHostBytesPerS = 80e9;
 

@@ -7,10 +7,6 @@
 
 namespace stagecoach {
 
-namespace {
-constexpr ByteCount kPieceBytes = kMiB;
-}
-
 /// Reads one piece more behind what is left.
 Status LineReader::fill() {
   buffer_.erase(0, begin_);

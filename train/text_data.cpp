@@ -12,8 +12,6 @@ namespace stagecoach {
 
 namespace {
 
-constexpr ByteCount kPieceBytes = kMiB;
-
 /// Appends all but the CRs before LFs. `held_cr`: the piece before ended in one, which is still to
 /// be judged.
 void append_lines(std::string_view piece, bool& held_cr, TokenBuilder& builder) {

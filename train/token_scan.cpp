@@ -15,8 +15,6 @@ namespace {
 
 /// Part of the digest's definition.
 constexpr int64_t kChunkTokens = int64_t{4} << 20;
-constexpr ByteCount kPieceBytes = kMiB;
-
 /// A range of a source that one thread reads.
 struct Chunk {
   const TokenSource* source;

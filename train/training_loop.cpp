@@ -29,12 +29,12 @@ constexpr double kWarmUpShare = 0.1;
 /// Overrun above this share makes a paced measurement worthless.
 constexpr double kMaxOverrun = 0.01;
 
-int64_t now_ns() {
+int64_t real_now_ns() {
   return RealClock::instance().now_ns();
 }
 
 double seconds_since(int64_t start_ns) {
-  return static_cast<double>(now_ns() - start_ns) * 1e-9;
+  return static_cast<double>(real_now_ns() - start_ns) * 1e-9;
 }
 
 /// Most memory this process has had, bytes.
@@ -207,7 +207,7 @@ Status TrainingRun::start() {
   }
   STAGECOACH_ASSIGN_OR_RETURN(metrics_,
                               MetricsWriter::open(folder() + "/metrics.jsonl", iteration_));
-  start_ns_ = now_ns();
+  start_ns_ = real_now_ns();
   return Status::ok();
 }
 
@@ -263,7 +263,7 @@ Result<TrainingEnd> TrainingRun::train() {
 }
 
 Status TrainingRun::iterate() {
-  int64_t start_ns = now_ns();
+  int64_t start_ns = real_now_ns();
   std::string where = fmt::format("iteration {}", iteration_ + 1);
   Status filled = run_.sampler->fill(iteration_, batch_);
   if (!filled.is_ok()) return filled.with_context(where);
@@ -406,7 +406,7 @@ Status TrainingRun::begin_save() {
   record.targets = targets_;
   record.loss_first = loss_first_;
   record.loss_last = loss_last_;
-  save_start_ns_ = now_ns();
+  save_start_ns_ = real_now_ns();
   save_wait_ns_ = trainer_.reading_wait_ns();
   Result<std::unique_ptr<CheckpointSave>> begun =
       CheckpointSave::begin(folder(), std::move(record), trainer_);

@@ -12,7 +12,7 @@ Result<Plan> make_dualpipe(const ScheduleParameters& p) {
   int stages = p.stages;
   if (stages % 2 != 0) return refuse_parameter("dualpipe", "stages", stages, "even");
   STAGECOACH_RETURN_IF_ERROR(
-      check_range("dualpipe", "microbatches", p.micro_batches, 2 * stages, kNoLimit));
+      check_range("dualpipe", "microbatches", p.micro_batches, 2 * stages, kNoMaximum));
   if (p.micro_batches % 2 != 0) {
     return refuse_parameter("dualpipe", "microbatches", p.micro_batches, "even");
   }

@@ -7,13 +7,9 @@ namespace stagecoach {
 
 namespace {
 
-int two_chunks(const ScheduleParameters&) {
-  return 2;
-}
-
 Result<Plan> make_dualpipev(const ScheduleParameters& p) {
   STAGECOACH_RETURN_IF_ERROR(
-      check_range("dualpipev", "microbatches", p.micro_batches, 2 * p.stages, kNoLimit));
+      check_range("dualpipev", "microbatches", p.micro_batches, 2 * p.stages, kNoMaximum));
   STAGECOACH_ASSIGN_OR_RETURN(StageLayers layers, stage_layers("dualpipev", p, 2 * p.stages));
   std::vector<std::vector<StageWork>> work;
   for (int rank = 0; rank < p.stages; ++rank) {

@@ -24,10 +24,10 @@ Result<LoopedTable> looped_table(std::string_view schedule, const ScheduleParame
                                  int chunks) {
   int group = looped_group(parameters);
   int stages = parameters.stages, micro_batches = parameters.micro_batches;
-  STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "group", group, 1, kNoLimit));
+  STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "group", group, 1, kNoMaximum));
   if (chunks > 1) {
     STAGECOACH_RETURN_IF_ERROR(
-        check_range(schedule, "microbatches", micro_batches, stages, kNoLimit));
+        check_range(schedule, "microbatches", micro_batches, stages, kNoMaximum));
     STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "group", group, stages, micro_batches));
     int rest = micro_batches % group;
     if (rest != 0 && rest < stages) {

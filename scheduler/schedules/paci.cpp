@@ -8,7 +8,7 @@ namespace {
 
 Result<Plan> make_paci(const ScheduleParameters& p) {
   int accumulation = p.accumulation.value_or(p.stages);
-  STAGECOACH_RETURN_IF_ERROR(check_range("paci", "accumulation", accumulation, 1, kNoLimit));
+  STAGECOACH_RETURN_IF_ERROR(check_range("paci", "accumulation", accumulation, 1, kNoMaximum));
   int gate = p.gate.value_or(0);
   STAGECOACH_RETURN_IF_ERROR(check_range("paci", "gate", gate, 0, 1));
   STAGECOACH_ASSIGN_OR_RETURN(StageLayers layers, stage_layers("paci", p, p.stages));

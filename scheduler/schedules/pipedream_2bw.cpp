@@ -17,7 +17,7 @@ Schedule pipedream_2bw_schedule() {
   schedule.make = [](const ScheduleParameters& p) -> Result<Plan> {
     int accumulation = p.accumulation.value_or(p.stages);
     STAGECOACH_RETURN_IF_ERROR(
-        check_range("pipedream-2bw", "accumulation", accumulation, p.stages, kNoLimit));
+        check_range("pipedream-2bw", "accumulation", accumulation, p.stages, kNoMaximum));
     STAGECOACH_ASSIGN_OR_RETURN(StageLayers layers, stage_layers("pipedream-2bw", p, p.stages));
     Plan plan = warmup_plan("pipedream-2bw", p.micro_batches, layers, 0);
     plan.accumulation = accumulation;

@@ -93,7 +93,7 @@ Status check_parameters(const Schedule& schedule, const ScheduleParameters& para
           fmt::format("schedule {} has no parameter {}; it has stages, microbatches{}",
                       schedule.name, parameter.name, others));
     }
-    STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, parameter.name, *value, 0, kNoLimit));
+    STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, parameter.name, *value, 0, kNoMaximum));
   }
   return Status::ok();
 }
@@ -101,7 +101,7 @@ Status check_parameters(const Schedule& schedule, const ScheduleParameters& para
 Result<Plan> make_plan(const Schedule& schedule, const ScheduleParameters& parameters) {
   STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "stages", parameters.stages, 1, 4096));
   STAGECOACH_RETURN_IF_ERROR(
-      check_range(schedule.name, "microbatches", parameters.micro_batches, 1, kNoLimit));
+      check_range(schedule.name, "microbatches", parameters.micro_batches, 1, kNoMaximum));
   STAGECOACH_RETURN_IF_ERROR(check_parameters(schedule, parameters));
   int iterations = parameters.iterations.value_or(1);
   STAGECOACH_RETURN_IF_ERROR(check_range(schedule.name, "iterations", iterations, 1, 100'000));

@@ -8,7 +8,7 @@ Status check_range(std::string_view schedule, std::string_view name, int value, 
   if (value >= min && value <= max) return Status::ok();
   return refuse_parameter(
       schedule, name, value,
-      max == kNoLimit ? fmt::format("at least {}", min) : fmt::format("from {} to {}", min, max));
+      max == kNoMaximum ? fmt::format("at least {}", min) : fmt::format("from {} to {}", min, max));
 }
 
 Status refuse_parameter(std::string_view schedule, std::string_view name, int value,

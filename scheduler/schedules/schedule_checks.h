@@ -12,7 +12,7 @@ namespace stagecoach {
 Status check_range(std::string_view schedule, std::string_view name, int value, int min, int max);
 
 /// No upper limit of its own.
-inline constexpr int kNoLimit = 1'000'000;
+inline constexpr int kNoMaximum = 1'000'000;
 
 /// Refuses with "SCHEDULE: NAME = VALUE; must be ALLOWED".
 Status refuse_parameter(std::string_view schedule, std::string_view name, int value,

@@ -10,7 +10,8 @@ namespace {
 
 Result<Plan> make_slidedp(const ScheduleParameters& p) {
   int forward_stages = p.forward_stages.value_or(3);
-  STAGECOACH_RETURN_IF_ERROR(check_range("slidedp", "forward-stages", forward_stages, 0, kNoLimit));
+  STAGECOACH_RETURN_IF_ERROR(
+      check_range("slidedp", "forward-stages", forward_stages, 0, kNoMaximum));
   std::vector<Stage> stages = equal_slots(forward_stages, forward_stages + 1);
   Plan plan;
   plan.schedule = "slidedp";

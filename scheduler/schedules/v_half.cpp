@@ -1,5 +1,6 @@
 #include "scheduler/schedules/schedule_list.h"
 #include "scheduler/schedules/v_pattern.h"
+#include "scheduler/schedules/v_placement.h"
 
 namespace stagecoach {
 
@@ -9,10 +10,6 @@ VPattern v_half_pattern(int stages, int rank) {
   int shift = stages % 2 == 0 ? 3 : 0;  // keeps the six slots of a period apart
   return {2 * rank, 3 * stages - rank - 2, 3 * stages + shift + 2 * rank - 1,
           6 * stages + shift - rank - 2};
-}
-
-int two_chunks(const ScheduleParameters&) {
-  return 2;
 }
 
 }  // namespace

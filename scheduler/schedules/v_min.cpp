@@ -1,5 +1,6 @@
 #include "scheduler/schedules/schedule_list.h"
 #include "scheduler/schedules/v_pattern.h"
+#include "scheduler/schedules/v_placement.h"
 
 namespace stagecoach {
 
@@ -8,10 +9,6 @@ namespace {
 VPattern v_min_pattern(int stages, int rank) {
   int shift = stages % 3 == 0 ? 2 : 0;  // keeps the six slots of a period apart
   return {rank, 2 * stages - rank - 1, 2 * stages + shift + rank, 4 * stages + shift - rank - 1};
-}
-
-int two_chunks(const ScheduleParameters&) {
-  return 2;
 }
 
 }  // namespace

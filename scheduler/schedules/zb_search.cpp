@@ -213,7 +213,7 @@ std::vector<std::vector<StageWork>> search_zero_bubble(const ZeroBubbleRequest& 
 Result<Plan> make_searched_plan(std::string_view schedule, const ScheduleParameters& parameters,
                                 int memory_factor) {
   int limit = parameters.memory_limit.value_or(memory_factor * parameters.stages);
-  STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "memory-limit", limit, 1, kNoLimit));
+  STAGECOACH_RETURN_IF_ERROR(check_range(schedule, "memory-limit", limit, 1, kNoMaximum));
   STAGECOACH_ASSIGN_OR_RETURN(StageLayers layers,
                               stage_layers(schedule, parameters, parameters.stages));
   ZeroBubbleRequest request;

@@ -59,10 +59,6 @@ class RankWriter {
   std::vector<StageWork> work_;
 };
 
-int two_chunks(const ScheduleParameters&) {
-  return 2;
-}
-
 Result<Plan> make_zb_v(const ScheduleParameters& p) {
   STAGECOACH_ASSIGN_OR_RETURN(StageLayers layers, stage_layers("zb-v", p, 2 * p.stages));
   std::vector<std::vector<StageWork>> work;

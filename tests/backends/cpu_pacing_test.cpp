@@ -85,7 +85,7 @@ TEST_F(CpuPacedDevice, P3_RealTimeFollowsNominalTime) {
 // P3: many operations shorter than a wake-up cost what they should, not a wake-up each.
 TEST_F(CpuPacedDevice, P3_TinyOperationsDoNotAccumulateLag) {
   open("cpu:1[memory=1M,flops=1G]");
-  constexpr int kCount = 2000;
+  constexpr int kCount = 20'000;
   constexpr int64_t kEachNs = 5'000;
   auto stream = new_stream();
   launch(*stream, 0, 300e6);  // time to queue the rest
@@ -96,7 +96,7 @@ TEST_F(CpuPacedDevice, P3_TinyOperationsDoNotAccumulateLag) {
   int64_t real_end_ns = RealClock::instance().now_ns();
   int64_t overrun_ns = device().counters().overrun_ns;
   EXPECT_EQ(time_ns(end) - time_ns(start), kCount * kEachNs + overrun_ns);
-  // One wake-up (at least 50 us) an operation would end 90 ms late.
+  // One wake-up (at least 50 us) an operation would end 900 ms late; a busy host wakes late once.
   EXPECT_LT(real_end_ns - time_ns(end), kCount * kShortestSleepNs / 2);
 }
 

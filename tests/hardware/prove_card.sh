@@ -3,8 +3,8 @@
 # usage: tests/hardware/prove_card.sh BUILD OUT [PART...]
 # Proves the GPU backends on a real NVIDIA card, and the HIP backend through hip_over_cuda
 # (docs/hip_backend.md). BUILD is a build folder with both backends, tests and benchmarks. Parts (by
-# default all): conformance ops sanitizer training overhead. OUT gets a log a part and summary.txt.
-# TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
+# default all): conformance ops models sanitizer training overhead. OUT gets a log a part and
+# summary.txt. TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
 set -uo pipefail
 if [ $# -lt 2 ]; then
   sed -n '3,7s/^# //p' "$0" >&2
@@ -15,7 +15,7 @@ build=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 shift 2
-parts=${*:-conformance ops sanitizer training overhead}
+parts=${*:-conformance ops models sanitizer training overhead}
 card=${CARD:-0}
 export STAGECOACH_HIP_LIBRARY=$build/libhip_over_cuda.so
 
@@ -55,6 +55,18 @@ ops() {
   STAGECOACH_TEST_SMALL=1 STAGECOACH_TEST_DEVICES=hip:$card check ops_hip_small \
     "$build/tests/test_kernels" --gtest_filter='*GpuOpsTest*'
   grep -l 'no GPU named' "$out"/ops_*.log && say "FAILED  a part of ops was skipped"
+}
+
+# Tiny models of every architecture against what transformers says of them: each pass on its own,
+# and training through the scheduler, streamed and bound.
+models() {
+  local kind
+  for kind in "cuda:$card" "cuda:$card[libraries=off]" "hip:$card"; do
+    STAGECOACH_TEST_DEVICES=$kind check "models_${kind//[^a-z0-9]/_}" "$build/tests/test_model" \
+      --gtest_filter='*DecoderReference*'
+  done
+  STAGECOACH_TEST_DEVICES="cuda:${card}x2" check models_training "$build/tests/test_train" \
+    --gtest_filter='*ReferenceTraining*'
 }
 
 sanitizer() {
@@ -120,7 +132,7 @@ say "$("$build/stagecoach" --version), $(date -u +%F)"
 check devices "$build/stagecoach" devices --verbose
 for part in $parts; do
   case $part in
-    conformance | ops | sanitizer | training | overhead) $part ;;
+    conformance | ops | models | sanitizer | training | overhead) $part ;;
     *) echo "no part '$part'" >&2; exit 1 ;;
   esac
 done

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/register_backends.h"
+#include "tests/model/test_devices.h"
 
 namespace stagecoach {
 
@@ -165,7 +166,7 @@ class NetworkPass {
 }  // namespace
 
 DeviceRig::DeviceRig() {
-  devices_ = must(built_in_backends().open_devices("cpu:1"));
+  devices_ = must(built_in_backends().open_devices(test_devices("cpu:1")));
   device_ = devices_[0].get();
   stream_ = must(device_->create_stream({"compute"}));
 }

@@ -12,7 +12,7 @@
 
 namespace stagecoach {
 
-/// One CPU device with a stream, and helpers that end the test on failure.
+/// One device with a stream, the first of `test_devices`, and helpers that end the test on failure.
 class DeviceRig {
  public:
   DeviceRig();

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <vector>
 
 #include "backends/register_backends.h"
 #include "model/model_source.h"
 #include "model/safetensors.h"
 #include "model/weight_transfer.h"
+#include "tests/model/test_devices.h"
 #include "train/trainer.h"
 
 namespace stagecoach {
@@ -42,15 +44,17 @@ TEST_P(ReferenceTraining, StartsAtTheLossOfTransformers) {
   ASSERT_TRUE(source.is_ok()) << source.status().to_string();
   Result<Network> network = make_network(source->model, NetworkHead::kLoss, one.dtype, shape[1]);
   ASSERT_TRUE(network.is_ok()) << network.status().to_string();
-  auto devices = built_in_backends().open_devices("cpu:2");
+  auto devices = built_in_backends().open_devices(test_devices("cpu:2"));
   ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
   TrainerOptions options;
   options.batch = shape[0];
   options.sequence = shape[1];
   options.micro_batches = 2;
   options.schedule = one.schedule;
-  Result<std::unique_ptr<Trainer>> made = Trainer::create(
-      std::move(network).value(), {(*devices)[0].get(), (*devices)[1].get()}, options);
+  std::vector<Device*> used;
+  for (const auto& device : *devices) used.push_back(device.get());
+  Result<std::unique_ptr<Trainer>> made =
+      Trainer::create(std::move(network).value(), used, options);
   ASSERT_TRUE(made.is_ok()) << made.status().to_string();
   Trainer& trainer = **made;
   auto write = [&](int block, int64_t offset, std::span<const float> values) {
