@@ -44,6 +44,15 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "finite_check",
     "join_master",
     "split_master",
+    "route_forward",
+    "route_backward",
+    "group_rows",
+    "gather_rows",
+    "combine_rows",
+    "combine_backward",
+    "grouped_matmul",
+    "grouped_matmul_weight",
+    "grouped_column_sum",
 };
 
 double dim(const TensorView& tensor, int axis) {
@@ -86,6 +95,10 @@ double flop_per_element(const OpCall& call) {
       return 9.0;
     case OpKind::kAdamW:
       return 14.0;
+    case OpKind::kRouteForward:
+    case OpKind::kRouteBackward:
+      return 8.0;
+    case OpKind::kCombineBackward:
     case OpKind::kRmsNormBackwardWeight:
     case OpKind::kQkNormBackwardWeight:
     case OpKind::kSquaredErrorForward:
@@ -131,6 +144,16 @@ double op_flop(const OpCall& call) {
       return 10.0 * static_cast<double>(call.outputs[0].element_count());
     case OpKind::kGatedSiluBackward:
       return 18.0 * static_cast<double>(first.element_count());
+    case OpKind::kRouteBackward:
+      return flop_per_element(call) * static_cast<double>(call.inputs[1].element_count());
+    case OpKind::kGroupedMatmul:
+      return 2.0 * dim(call.outputs[0], 0) * dim(call.outputs[0], 1) * dim(first, 1);
+    case OpKind::kGroupedMatmulWeight:
+      return 2.0 * dim(first, 0) * dim(first, 1) * dim(call.inputs[1], 1);
+    case OpKind::kGatherRows:
+      return static_cast<double>(call.outputs[0].element_count());
+    case OpKind::kCombineRows:
+      return 2.0 * static_cast<double>(first.element_count());
     case OpKind::kEmbeddingForward:
       return static_cast<double>(call.outputs[0].element_count());
     default:

@@ -50,8 +50,17 @@ enum class OpKind : uint8_t {
   kFiniteCheck,
   kJoinMaster,
   kSplitMaster,
+  kRouteForward,
+  kRouteBackward,
+  kGroupRows,
+  kGatherRows,
+  kCombineRows,
+  kCombineBackward,
+  kGroupedMatmul,
+  kGroupedMatmulWeight,
+  kGroupedColumnSum,
 };
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kSplitMaster) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kGroupedColumnSum) + 1;
 
 /// "matmul", "attention_forward", …: the verb in messages, traces and fault plans.
 std::string_view op_kind_name(OpKind kind);
@@ -98,10 +107,11 @@ struct OpCall {
   std::array<TensorView, kMaxInputs> inputs;
   bool accumulate = false;   ///< outputs are added to instead of overwritten
   bool transpose_a = false;  ///< matmul
-  bool transpose_b = false;
-  bool inverse = false;  ///< rotary: rotates back
-  float scale = 1.0f;    ///< attention score scale; loss gradient scale; adamw's gradient scale
-  float epsilon = 0.0f;  ///< norms, adamw
+  bool transpose_b = false;  ///< matmul, grouped_matmul
+  bool inverse = false;      ///< rotary: rotates back
+  bool over_chosen = false;  ///< routing: the softmax is that of the chosen logits alone
+  float scale = 1.0f;        ///< attention score scale; loss gradient scale; adamw's gradient scale
+  float epsilon = 0.0f;      ///< norms, adamw
   float drop_probability = 0.0f;
   RandomKey key;         ///< for dropout
   int64_t sequence = 0;  ///< tokens of one sequence; rows are whole sequences

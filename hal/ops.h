@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/status.h"
+#include "hal/expert_ops.h"
 #include "hal/op_call.h"
 #include "hal/op_requests.h"
 #include "hal/stream.h"
@@ -19,14 +20,14 @@ namespace stagecoach {
 /// rounded once) with `accumulate`. Every kernel gives the same bits every run and for any number
 /// of threads; only a GPU's library attention backward may sum in any order, and not where the
 /// device was opened for deterministic results (OpenOptions).
-/// Aliasing: gelu, add, multiply and dropout may write exactly onto one of their inputs; any other
-/// overlap of an output with an operand is refused.
-/// "Call:" lines give the operand order of the OpCall, outputs | inputs.
-/// Errors: invalid argument for shapes, dtypes, aliasing, or operands not in this device's memory.
-/// Thread rule: any thread.
-class Ops : public OpRequests {
+/// Aliasing: gelu, add, multiply, dropout and combine_backward may write exactly onto one of their
+/// inputs; any other overlap of an output with an operand is refused. Those of experts are in
+/// expert_ops.h. "Call:" lines give the operand order of the OpCall, outputs | inputs. Errors:
+/// invalid argument for shapes, dtypes, aliasing, or operands not in this device's memory. Thread
+/// rule: any thread.
+class Ops : public OpRequests, public ExpertOps {
  public:
-  virtual ~Ops() = default;
+  ~Ops() override = default;
 
   /// out[R,C] = table[ids[r]] + positions[r % T]; `positions` [>=T,C] may be none. ids int32 in
   /// [0,V); an id outside is a data loss failure of the stream.
@@ -168,7 +169,7 @@ class Ops : public OpRequests {
   Result<Timepoint> split_master(Stream& stream, const SplitMaster& request);
 
   /// Validates and enqueues any call: what the methods above do after filling it in.
-  Result<Timepoint> run(Stream& stream, const OpCall& call);
+  Result<Timepoint> run(Stream& stream, const OpCall& call) final;
 
   /// Which kernel or library serves `kind`, for `devices --verbose`: "oneDNN", "own loops".
   virtual std::string_view provider(OpKind kind) const = 0;

@@ -1,7 +1,6 @@
 #include "model/architecture_network.h"
 
 #include <fmt/format.h>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -195,7 +194,7 @@ class ShapeBuilder {
   }
 
   /// Which experts each row goes to, and by how much each counts.
-  std::pair<int, int> add_choice(ShapeChain& layer, int in) const {
+  RowChoice add_choice(ShapeChain& layer, int in) const {
     ShapeLinear router;
     router.name = "mlp.router";
     router.in = in;
@@ -203,19 +202,18 @@ class ShapeBuilder {
     router.out_columns = {a_.experts};
     router.has_bias = a_.family == ModelFamily::kGptOss;
     int logits = layer.linear(router);
-    int weights = layer.activation("mlp.weights", DType::kF32, a_.experts_per_token);
-    int choice = layer.activation("mlp.choice", DType::kI32, a_.experts_per_token);
-    SegmentIo io;
-    io.reads = {logits};
-    io.writes = {weights, choice};
-    io.saved_for_input = {logits, weights, choice};
-    io.weightless = true;
-    layer.segment("mlp.choose", std::move(io),
-                  [experts = a_.experts](const MicroBatchShape& shape) {
-                    double price = elementwise_flop(OpKind::kAdd, shape.rows(), experts);
-                    return SegmentFlop{price, price, 0};
+    int64_t count = a_.experts_per_token;
+    RowChoice choice;
+    choice.weights = layer.activation("mlp.weights", DType::kF32, count);
+    choice.choices = layer.activation("mlp.choices", DType::kI32, count);
+    choice.order = layer.activation("mlp.order", DType::kI32, count);
+    choice.places = layer.activation("mlp.places", DType::kI32, count);
+    choice.offsets = layer.activation("mlp.offsets", DType::kI32, a_.experts + 1, 1);
+    layer.segment("mlp.route", route_io(logits, choice),
+                  [experts = a_.experts, count](const MicroBatchShape& shape) {
+                    return route_flop(shape.rows(), experts, count);
                   });
-    return {weights, choice};
+    return choice;
   }
 
   void add_mlp(ShapeChain& layer, int in, int residual) const {
@@ -233,8 +231,8 @@ class ShapeBuilder {
     if (a_.has_experts()) {
       up.experts = down.experts = a_.experts;
       up.choices = down.choices = a_.experts_per_token;
-      std::tie(down.weights, down.choice) = add_choice(layer, in);
-      up.choice = down.choice;
+      up.choice = down.choice = add_choice(layer, in);
+      down.combines = true;
     }
     down.in = add_activation(layer, layer.linear(up), up.choices);
     layer.linear(down);

@@ -20,7 +20,7 @@ constexpr int kFirstLayerBlock = 2;
 /// Indices of a decoder block's parameters; of several that make one product, the first. -1: none.
 struct LayerParameters {
   int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
-      output_bias = -1, middle_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1,
+      output_bias = -1, middle_norm = -1, router = -1, gate_up = -1, gate_up_bias = -1, down = -1,
       down_bias = -1;
 };
 
@@ -82,6 +82,12 @@ class DecoderBuilder {
                 {Initializer::Kind::kNormal, config_.initializer_range});
     }
     return first;
+  }
+  /// A matrix [rows, columns] for each expert.
+  int add_stack(ParameterBlock& block, const std::string& name, int64_t rows,
+                int64_t columns) const {
+    return block.add(name, Shape{a_.experts, rows, columns}, true,
+                     {Initializer::Kind::kNormal, config_.initializer_range});
   }
   static int add_biases(ParameterBlock& block, std::string_view prefix,
                         const std::vector<std::pair<std::string_view, int64_t>>& names_and_rows) {
@@ -147,6 +153,12 @@ class DecoderBuilder {
     if (a_.attention_bias) p.output_bias = add_biases(block, attention, {{"o_proj", a_.hidden}});
     p.middle_norm =
         add_norm_parameter(block, prefix + ".post_attention_layernorm.weight", a_.hidden);
+    if (a_.has_experts()) {
+      p.router = add_matrices(block, mlp, {{"gate", a_.experts}}, a_.hidden);
+      p.gate_up = add_stack(block, mlp + ".experts.gate_up_proj", 2 * a_.intermediate, a_.hidden);
+      p.down = add_stack(block, mlp + ".experts.down_proj", a_.hidden, a_.intermediate);
+      return block;
+    }
     p.gate_up = add_matrices(
         block, mlp, {{"gate_proj", a_.intermediate}, {"up_proj", a_.intermediate}}, a_.hidden);
     if (a_.mlp_bias) {
@@ -259,15 +271,69 @@ class DecoderBuilder {
     output.residual = in;
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
+    if (a_.has_experts()) {
+      add_experts(chain, norm, middle);
+    } else {
+      add_mlp(chain, norm, middle);
+    }
+    return chain;
+  }
+
+  /// `count` MLPs or experts to a row.
+  int add_gate(ChainBuilder& chain, int gate_up, int64_t count) const {
+    int product = chain.activation("mlp.product", dtype_, count * a_.intermediate);
+    chain.segment<GatedSiluSegment>("mlp.act", {gate_up, product, a_.intermediate, count});
+    return product;
+  }
+
+  void add_mlp(ChainBuilder& chain, int norm, int residual) const {
+    const LayerParameters& p = parameters_;
     int gate_up =
         add_linear(chain, "mlp.gate_up_proj",
                    linear(norm, a_.hidden, 2 * a_.intermediate, p.gate_up, p.gate_up_bias));
-    int product = chain.activation("mlp.product", dtype_, a_.intermediate);
-    chain.segment<GatedSiluSegment>("mlp.act", {gate_up, product, a_.intermediate});
+    int product = add_gate(chain, gate_up, 1);
     LinearSegment::Options down = linear(product, a_.intermediate, a_.hidden, p.down, p.down_bias);
-    down.residual = middle;
+    down.residual = residual;
     add_linear(chain, "mlp.down_proj", down);
-    return chain;
+  }
+
+  /// Which experts each row goes to.
+  RowChoice add_route(ChainBuilder& chain, int norm) const {
+    int64_t count = a_.experts_per_token;
+    RouteSegment::Options route;
+    route.logits = add_linear(chain, "mlp.router",
+                              linear(norm, a_.hidden, a_.experts, parameters_.router, -1));
+    route.choice.weights = chain.activation("mlp.weights", DType::kF32, count);
+    route.choice.choices = chain.activation("mlp.choices", DType::kI32, count);
+    route.choice.order = chain.activation("mlp.order", DType::kI32, count);
+    route.choice.places = chain.activation("mlp.places", DType::kI32, count);
+    route.choice.offsets = chain.activation("mlp.offsets", DType::kI32, a_.experts + 1, 1);
+    route.experts = a_.experts;
+    route.count = count;
+    route.over_chosen = config_.normalizes_choice;
+    chain.segment<RouteSegment>("mlp.route", route);
+    return route.choice;
+  }
+
+  void add_experts(ChainBuilder& chain, int norm, int residual) const {
+    int64_t count = a_.experts_per_token;
+    ExpertLinearSegment::Options up;
+    up.in = norm;
+    up.choice = add_route(chain, norm);
+    up.sizes = {a_.experts, count, a_.hidden, 2 * a_.intermediate};
+    up.rows = chain.activation("mlp.gate_up_proj.by_expert", dtype_, count * a_.hidden);
+    up.out = chain.activation("mlp.gate_up_proj.out", dtype_, count * up.sizes.out_columns);
+    up.weight = layer_parameter(parameters_.gate_up);
+    chain.segment<ExpertLinearSegment>("mlp.gate_up_proj", up);
+    ExpertSumSegment::Options down;
+    down.in = add_gate(chain, up.out, count);
+    down.residual = residual;
+    down.choice = up.choice;
+    down.sizes = {a_.experts, count, a_.intermediate, a_.hidden};
+    down.products = chain.activation("mlp.down_proj.by_expert", dtype_, count * a_.hidden);
+    down.out = chain.activation("mlp.down_proj.out", dtype_, a_.hidden);
+    down.weight = layer_parameter(parameters_.down);
+    chain.segment<ExpertSumSegment>("mlp.down_proj", down);
   }
 
   ChainBuilder head() const {

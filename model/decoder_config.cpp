@@ -71,6 +71,23 @@ Status check_stored_type(ConfigFields& fields) {
   return Status::ok();
 }
 
+/// How tokens choose experts, and that no loss keeps them balanced.
+Status read_routing(ConfigFields& fields, DecoderConfig& config) {
+  STAGECOACH_RETURN_IF_ERROR(
+      fields.read_bool_or("norm_topk_prob", false, config.normalizes_choice));
+  bool balances = false;
+  if (fields.find("output_router_logits") != nullptr) {
+    STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("output_router_logits", false, balances));
+  }
+  const Json* coefficient = fields.find("router_aux_loss_coef");
+  bool is_none =
+      coefficient != nullptr && coefficient->is_number() && coefficient->as_number() == 0;
+  if (!balances || is_none) return Status::ok();
+  return fields.refuse("output_router_logits", "true",
+                       "false, or a router_aux_loss_coef of 0: this version adds no loss that "
+                       "balances experts");
+}
+
 Status read_numbers(ConfigFields& fields, DecoderConfig& config) {
   STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("rms_norm_eps", 1e-6, config.norm_epsilon));
   STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("attention_dropout", 0, config.attention_drop));
@@ -97,8 +114,9 @@ Status check_gapless(std::string_view what, int64_t elements) {
 DecoderConfig published_numbers(const Architecture& architecture) {
   DecoderConfig config;
   config.architecture = architecture;
-  if (architecture.family == ModelFamily::kQwen3) {
+  if (architecture.norms_heads()) {
     config.rotary.theta = 1e6;
+    config.normalizes_choice = architecture.has_experts();
     return config;
   }
   config.norm_epsilon = 1e-5;
@@ -131,7 +149,8 @@ Json rotary_to_json(const RotaryScaling& rotary) {
 }  // namespace
 
 bool is_computed_decoder(ModelFamily family) {
-  return family == ModelFamily::kLlama || family == ModelFamily::kQwen3;
+  return family == ModelFamily::kLlama || family == ModelFamily::kQwen3 ||
+         family == ModelFamily::kQwen3Moe;
 }
 
 Status check_decoder_config(const DecoderConfig& config) {
@@ -160,14 +179,24 @@ Status check_decoder_config(const DecoderConfig& config) {
   int64_t keys = a.kv_heads * a.head_dim;
   STAGECOACH_RETURN_IF_ERROR(
       check_gapless("num_key_value_heads x head_dim x hidden_size", keys * a.hidden));
-  STAGECOACH_RETURN_IF_ERROR(
-      check_gapless("intermediate_size x hidden_size", a.intermediate * a.hidden));
+  // Those of experts are one tensor.
+  if (!a.has_experts()) {
+    STAGECOACH_RETURN_IF_ERROR(
+        check_gapless("intermediate_size x hidden_size", a.intermediate * a.hidden));
+  }
   if (a.attention_bias) {
     STAGECOACH_RETURN_IF_ERROR(
         check_gapless("num_key_value_heads x head_dim, with attention_bias,", keys));
   }
   if (!a.mlp_bias) return Status::ok();
   return check_gapless("intermediate_size, with mlp_bias,", a.intermediate);
+}
+
+std::string training_warning(const DecoderConfig& config) {
+  const Architecture& a = config.architecture;
+  if (!a.has_experts() || a.experts_per_token > 1 || !config.normalizes_choice) return "";
+  return "num_experts_per_tok is 1 and norm_topk_prob is true: an expert's weight is always 1, so "
+         "the routers get no gradient and stay as they are";
 }
 
 Result<ParsedDecoderConfig> parse_decoder_config(std::string_view text, const std::string& source) {
@@ -177,12 +206,15 @@ Result<ParsedDecoderConfig> parse_decoder_config(std::string_view text, const st
   if (!is_computed_decoder(family)) {
     return unimplemented(
         fmt::format("{}: model_type is \"{}\"; this version plans and simulates it but does not "
-                    "compute it; it computes gpt2, llama and qwen3",
+                    "compute it; it computes gpt2, llama, qwen3 and qwen3_moe",
                     source, model_family_name(family)));
   }
   ParsedDecoderConfig parsed;
   STAGECOACH_ASSIGN_OR_RETURN(parsed.config.architecture, read_architecture(fields, family));
   STAGECOACH_RETURN_IF_ERROR(read_numbers(fields, parsed.config));
+  if (family == ModelFamily::kQwen3Moe) {
+    STAGECOACH_RETURN_IF_ERROR(read_routing(fields, parsed.config));
+  }
   STAGECOACH_RETURN_IF_ERROR(check_settings(fields));
   STAGECOACH_RETURN_IF_ERROR(check_stored_type(fields));
   if (Status status = check_decoder_config(parsed.config); !status.is_ok()) {
@@ -206,13 +238,23 @@ Json decoder_config_to_json(const DecoderConfig& config) {
   const Architecture& a = config.architecture;
   bool is_llama = a.family == ModelFamily::kLlama;
   Json json = Json::object();
-  json["architectures"] =
-      Json(Json::Array{Json(is_llama ? "LlamaForCausalLM" : "Qwen3ForCausalLM")});
+  json["architectures"] = Json(Json::Array{Json(is_llama          ? "LlamaForCausalLM"
+                                                : a.has_experts() ? "Qwen3MoeForCausalLM"
+                                                                  : "Qwen3ForCausalLM")});
   json["model_type"] = model_family_name(a.family);
   json["vocab_size"] = a.vocabulary;
   json["max_position_embeddings"] = a.positions;
   json["hidden_size"] = a.hidden;
-  json["intermediate_size"] = a.intermediate;
+  if (a.has_experts()) {
+    json["moe_intermediate_size"] = a.intermediate;
+    json["num_experts"] = a.experts;
+    json["num_experts_per_tok"] = a.experts_per_token;
+    json["norm_topk_prob"] = config.normalizes_choice;
+    json["decoder_sparse_step"] = int64_t{1};
+    json["mlp_only_layers"] = Json(Json::Array{});
+  } else {
+    json["intermediate_size"] = a.intermediate;
+  }
   json["num_hidden_layers"] = a.layers;
   json["num_attention_heads"] = a.heads;
   json["num_key_value_heads"] = a.kv_heads;

@@ -11,13 +11,15 @@
 
 namespace stagecoach {
 
-/// A Llama or Qwen3 model: its shape and the numbers it computes with. Plain data.
+/// A Llama, Qwen3 or Qwen3-MoE model: its shape and the numbers it computes with. Plain data.
 struct DecoderConfig {
   Architecture architecture;
   RotaryScaling rotary;
   double norm_epsilon = 1e-6;
   double attention_drop = 0;  ///< probability that an attention weight is dropped in training
   double initializer_range = 0.02;
+  /// Weights of a token's experts are a softmax of the chosen logits alone, else of all of them.
+  bool normalizes_choice = false;
 };
 
 /// A configuration with what a person should know of how it came about.
@@ -32,6 +34,9 @@ bool is_computed_decoder(ModelFamily family);
 
 /// Checks shape, ranges, and what this version can lay out; errors name the field.
 Status check_decoder_config(const DecoderConfig& config);
+
+/// What a person who trains such a model should know; empty: nothing.
+std::string training_warning(const DecoderConfig& config);
 
 /// Reads the text of a config.json of a computed family, in both generations of field placement;
 /// fields that are given in two places must agree. `source` names the file. Refused by name: what

@@ -314,6 +314,34 @@ ByteCount WeightPart::size_bytes() const {
   return count / kMxfp4GroupColumns * (kMxfp4GroupBytes + 1);
 }
 
+bool stacks_experts(const WeightFolder& folder) {
+  return std::any_of(folder.tensors().begin(), folder.tensors().end(),
+                     [](const FolderTensor& tensor) {
+                       return !experts_one_by_one(tensor.info->name, tensor.info->shape).empty();
+                     });
+}
+
+std::vector<ExpertTensor> experts_one_by_one(std::string_view name,
+                                             const std::vector<int64_t>& shape) {
+  std::vector<ExpertTensor> experts;
+  size_t folder = name.find(kExperts);
+  if (folder == std::string_view::npos || shape.size() != 3) return experts;
+  size_t end = folder + kExperts.size();
+  for (const ExpertRule& rule : kExpertRules) {
+    auto part_count = static_cast<int64_t>(rule.part_count);
+    if (name.substr(end) != rule.stacked || shape[1] % part_count != 0) continue;
+    int64_t rows = shape[1] / part_count;
+    for (int64_t index = 0; index < shape[0] * part_count; ++index) {
+      auto part = static_cast<size_t>(index % part_count);
+      experts.push_back(
+          {fmt::format("{}{}.{}", name.substr(0, end), index / part_count, rule.parts[part]),
+           {rows, shape[2]},
+           index * rows * shape[2]});
+    }
+  }
+  return experts;
+}
+
 Result<std::vector<WeightPart>> match_weights(const WeightFolder& folder, const Network& network) {
   return WeightMatcher(folder, network).match();
 }

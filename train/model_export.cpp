@@ -200,27 +200,42 @@ class Exporter {
     std::vector<SafetensorsTensor> tensors;
     ByteCount bytes_of[3] = {};
     for (const FolderTensor& tensor : weights.tensors()) {
-      SafetensorsTensor out;
-      out.name = file_name_of(tensor.info->name, naming);
-      out.type = type_of(out.name);
-      out.shape = tensor.info->shape;
-      out.read_f32 = [this, &tensor](int64_t first, std::span<float> piece) -> Status {
-        STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, first, piece));
-        done_ += static_cast<int64_t>(piece.size());
-        if (options_.progress) options_.progress(done_, total_);
-        return check_not_interrupted();
-      };
-      ByteCount size = out.size_bytes();
-      total_ += size / safetensors_type_size(out.type);
-      report_.weight_bytes += size;
-      bytes_of[static_cast<size_t>(out.type)] += size;
-      tensors.push_back(std::move(out));
+      std::string name = file_name_of(tensor.info->name, naming);
+      std::vector<ExpertTensor> parts;
+      if (!keeps_stacks()) parts = experts_one_by_one(name, tensor.info->shape);
+      if (parts.empty()) parts.push_back({name, tensor.info->shape, 0});
+      for (ExpertTensor& part : parts) {
+        SafetensorsTensor out = part_of(tensor, std::move(part));
+        ByteCount size = out.size_bytes();
+        total_ += size / safetensors_type_size(out.type);
+        report_.weight_bytes += size;
+        bytes_of[static_cast<size_t>(out.type)] += size;
+        tensors.push_back(std::move(out));
+      }
     }
     auto most = std::max_element(std::begin(bytes_of), std::end(bytes_of)) - std::begin(bytes_of);
     report_.dtype = torch_name(static_cast<SafetensorsType>(most));
     STAGECOACH_ASSIGN_OR_RETURN(
         report_.files, write_weight_folder(folder, std::move(tensors), {options_.max_file_bytes}));
     return Status::ok();
+  }
+
+  /// Of models whose experts may come either way, all tools read them one by one.
+  bool keeps_stacks() const { return origin_.weights && stacks_experts(*origin_.weights); }
+
+  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
+    SafetensorsTensor out;
+    out.name = std::move(part.name);
+    out.type = type_of(out.name);
+    out.shape = std::move(part.shape);
+    out.read_f32 = [this, &tensor, start = part.first](int64_t first,
+                                                       std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, start + first, piece));
+      done_ += static_cast<int64_t>(piece.size());
+      if (options_.progress) options_.progress(done_, total_);
+      return check_not_interrupted();
+    };
+    return out;
   }
 
   SafetensorsType type_of(const std::string& name) const {

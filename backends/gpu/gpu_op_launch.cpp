@@ -63,6 +63,17 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
     case OpKind::kSplitMaster:
       plan_elementwise(call, builder);
       break;
+    case OpKind::kRouteForward:
+    case OpKind::kRouteBackward:
+    case OpKind::kGroupRows:
+    case OpKind::kGatherRows:
+    case OpKind::kCombineRows:
+    case OpKind::kCombineBackward:
+    case OpKind::kGroupedColumnSum:
+    case OpKind::kGroupedMatmul:
+    case OpKind::kGroupedMatmulWeight:
+      STAGECOACH_RETURN_IF_ERROR(plan_experts(call, arch, builder));
+      break;
   }
   return plan;
 }

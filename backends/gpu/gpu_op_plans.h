@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/gpu/gpu_launch_builder.h"
+#include "backends/gpu/kernels/matmul_tiles.h"
 #include "core/status.h"
 #include "hal/op_call.h"
 
@@ -37,6 +38,9 @@ std::string_view matmul_kernel(const MatmulPart& part);
 /// Begins its launch.
 void launch_matmul(GpuLaunchBuilder& builder, const GpuArch& arch, const MatmulPart& part);
 
+/// The tiles in which products of `dtype` are computed on `arch`.
+MatmulShape matmul_tile_shape(const GpuArch& arch, DType dtype);
+
 /// The two values by which kernels know a random stream, and what dropout compares words with.
 void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
 
@@ -55,6 +59,7 @@ Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder&
 void plan_attention_sinks(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_elementwise(const OpCall& call, GpuLaunchBuilder& builder);
 Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
+Status plan_experts(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 void plan_reduction(const OpCall& call, GpuLaunchBuilder& builder);
 
 }  // namespace stagecoach

@@ -16,7 +16,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr float kGradScale = 1024.0f;
 
 MatmulShape shape_of(const GpuArch& arch, const MatmulPart& part) {
-  return matmul_shape(arch.runs_nvidia_code() && dtype_size_bytes(part.dtype) == 2);
+  return matmul_tile_shape(arch, part.dtype);
 }
 
 int64_t matmul_blocks(const GpuArch& arch, const MatmulPart& part) {
@@ -61,6 +61,10 @@ GpuMatrix workspace_matrix(ByteCount offset, int64_t stride) {
 }
 
 }  // namespace
+
+MatmulShape matmul_tile_shape(const GpuArch& arch, DType dtype) {
+  return matmul_shape(arch.runs_nvidia_code() && dtype_size_bytes(dtype) == 2);
+}
 
 std::string_view matmul_kernel(const MatmulPart& part) {
   static constexpr StorageKernels kForms[2][2] = {

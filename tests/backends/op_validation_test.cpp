@@ -318,5 +318,42 @@ TEST_F(OpValidationTest, NamesAndFlop) {
   EXPECT_EQ(op_flop(loss), 4.0 * 6 * 9 * 5);
 }
 
+TEST_F(OpValidationTest, Experts) {
+  // Six rows, two of five experts each.
+  auto group = [this] {
+    return make_call(OpKind::kGroupRows, {i32({12}), i32({6, 2}), i32({6})}, {i32({6, 2})});
+  };
+  auto product = [this] {
+    OpCall call = make_call(OpKind::kGroupedMatmul, {f32({12, 7})},
+                            {f32({12, 3}), f32({5, 7, 3}), i32({6}), f32({5, 7})});
+    call.transpose_b = true;
+    return call;
+  };
+  auto combine = [this] {
+    return make_call(OpKind::kCombineBackward, {f32({12, 3}), f32({6, 2})},
+                     {f32({12, 3}), f32({12, 3}), i32({6, 2}), f32({6, 2}), f32({6, 7}),
+                      f32({5, 7}), i32({6, 2})});
+  };
+  expect_refused(make_call(OpKind::kRouteForward, {i32({6, 6}), f32({6, 6})}, {f32({6, 5})}),
+                 "6 experts are chosen, expected at most the 5 that there are");
+  expect_refused(
+      group(), [this](OpCall& call) { call.outputs[0] = i32({11}); },
+      "there are 11 grouped rows, expected 2 for each of 6 rows");
+  expect_refused(make_call(OpKind::kGatherRows, {f32({13, 3})}, {f32({6, 3}), i32({13})}),
+                 "there are 13 grouped rows, expected as many for each of 6 rows");
+  expect_refused(
+      product(), [this](OpCall& call) { call.inputs[2] = i32({5}); },
+      "there are 5 offsets, expected one more than experts, 5");
+  expect_refused(
+      product(), [](OpCall& call) { call.transpose_b = false; },
+      "operand b has shape [5,7,3], expected dimension 1 to be 3");
+  expect_refused(
+      product(), [this](OpCall& call) { call.inputs[2] = f32({6}); },
+      "operand offsets is fp32, expected int32");
+  expect_refused(
+      combine(), [](OpCall& call) { call.inputs[5] = {}; },
+      "some of out_grad, bias and choices are none, expected all or none of them");
+}
+
 }  // namespace
 }  // namespace stagecoach

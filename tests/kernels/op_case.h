@@ -81,6 +81,9 @@ OpCase make_case(std::string name, OpKind kind, std::initializer_list<HostTensor
 /// hardware is to be proven with. Made one by one, since large ones hold much memory.
 std::vector<std::function<OpCase(CaseMaker&)>> op_cases(DType dtype, bool large);
 
+/// Those of experts, which `op_cases` has too.
+void add_experts(std::vector<std::function<OpCase(CaseMaker&)>>& makers, DType dtype, bool large);
+
 /// "" when `actual` is as close to the oracle as storage allows: integers, fp64 and all of adamw
 /// equal; relative
 /// Frobenius error at most 1e-5 (1e-2 in 16 bits); and for each row of 16-bit outputs an error, as

@@ -570,6 +570,7 @@ std::vector<Maker> op_cases(DType dtype, bool large) {
   add_embedding(makers, dtype, large);
   add_cross_entropy(makers, dtype, large);
   add_reductions(makers, dtype, large);
+  add_experts(makers, dtype, large);
   return makers;
 }
 

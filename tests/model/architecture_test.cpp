@@ -102,10 +102,10 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   }
 }
 
-/// Llama and Qwen3 in small, with everything that changes a layer.
+/// Llama, Qwen3 and Qwen3-MoE in small, with everything that changes a layer.
 std::vector<DecoderConfig> small_decoders() {
   std::vector<DecoderConfig> configs;
-  for (ModelFamily family : {ModelFamily::kLlama, ModelFamily::kQwen3}) {
+  for (ModelFamily family : {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe}) {
     for (bool has_bias : {false, true}) {
       DecoderConfig& config = configs.emplace_back();
       Architecture& a = config.architecture;
@@ -118,6 +118,10 @@ std::vector<DecoderConfig> small_decoders() {
       a.kv_heads = 2;
       a.head_dim = 96;
       a.intermediate = 768;
+      if (family == ModelFamily::kQwen3Moe) {
+        a.experts = 12;
+        a.experts_per_token = has_bias ? 1 : 3;
+      }
       a.ties_head = a.attention_bias = has_bias;
       a.mlp_bias = has_bias && family == ModelFamily::kLlama;
     }

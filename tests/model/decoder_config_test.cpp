@@ -309,9 +309,39 @@ TEST(DecoderConfig, SettingsThatChangeTheResultAreRefusedByName) {
                     {"attn_logit_softcapping", nullptr},
                     {"pruned_heads", Json::object()}};
   EXPECT_THAT(parsed(llama(neutral)).ignored, IsEmpty());
-  Result<ParsedDecoderConfig> experts = parse(llama({{"model_type", "qwen3_moe"}}));
-  EXPECT_EQ(experts.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(experts.status().message(), HasSubstr("\"qwen3_moe\"; this version plans"));
+  Result<ParsedDecoderConfig> sinks = parse(llama({{"model_type", "gpt_oss"}}));
+  EXPECT_EQ(sinks.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(sinks.status().message(), HasSubstr("\"gpt_oss\"; this version plans"));
+}
+
+TEST(DecoderConfig, SaysHowExpertsAreChosen) {
+  Fields fields = {{"model_type", "qwen3_moe"},
+                   {"num_experts", 8},
+                   {"num_experts_per_tok", 2},
+                   {"moe_intermediate_size", 32}};
+  ParsedDecoderConfig silent = parsed(qwen3(fields));
+  EXPECT_FALSE(silent.config.normalizes_choice);
+  EXPECT_THAT(silent.defaulted, Contains("norm_topk_prob = false"));
+  EXPECT_EQ(silent.config.architecture.experts, 8);
+  EXPECT_EQ(silent.config.architecture.intermediate, 32);
+  fields.emplace_back("norm_topk_prob", true);
+  ParsedDecoderConfig said = parsed(qwen3(fields));
+  EXPECT_TRUE(said.config.normalizes_choice);
+  EXPECT_THAT(said.defaulted, Not(Contains(HasSubstr("norm_topk_prob"))));
+  std::string text = decoder_config_to_json(said.config).dump();
+  ParsedDecoderConfig back = parse_decoder_config(text, "again").value();
+  EXPECT_EQ(back.config.architecture.experts_per_token, 2);
+  EXPECT_TRUE(back.config.normalizes_choice);
+  EXPECT_EQ(decoder_config_to_json(back.config).dump(), text);
+
+  // Field report 29.
+  EXPECT_EQ(training_warning(said.config), "");
+  fields.emplace_back("num_experts_per_tok", 1);
+  EXPECT_THAT(training_warning(parsed(qwen3(fields)).config), HasSubstr("get no gradient"));
+  fields.emplace_back("output_router_logits", true);
+  expect_refused(qwen3(fields), "output_router_logits is true, expected false");
+  fields.emplace_back("router_aux_loss_coef", 0.0);
+  EXPECT_TRUE(parse(qwen3(fields)).is_ok());
 }
 
 TEST(DecoderConfig, PresetsAreWhatWasPublished) {

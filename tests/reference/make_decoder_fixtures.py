@@ -20,6 +20,7 @@ import transformers
 from safetensors.torch import save_file
 
 SEQUENCES, TOKENS = 2, 12
+LEAST_MARGIN = 0.03
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -48,6 +49,19 @@ QWEN3 = {
     "use_sliding_window": False,
     "sliding_window": None,
     "max_window_layers": 2,
+}
+QWEN3_MOE = {
+    **{key: value for key, value in QWEN3.items() if key != "intermediate_size"},
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 12,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "router_aux_loss_coef": 0.001,
+    "output_router_logits": False,
 }
 GPT2 = {
     "architectures": ["GPT2LMHeadModel"],
@@ -122,6 +136,27 @@ MODELS = {
          "layer_norm_epsilon": 1e-2},
         torch.bfloat16,
     ),
+    # Experts one by one in the file, as version 4 of transformers writes them; of the shares of all
+    # experts as they are.
+    "qwen3-moe-one-by-one": (
+        {**QWEN3_MOE, "norm_topk_prob": False, "rope_theta": 10000.0, "rope_scaling": None,
+         "torch_dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    # One expert a token, whose share is not 1; an expert that nobody chooses; hidden size and that
+    # of an expert are the same, so that no shape tells how a matrix lies.
+    "qwen3-moe-tied-top1": (
+        {**QWEN3_MOE, "moe_intermediate_size": 16, "num_experts_per_tok": 1, "head_dim": 16,
+         "norm_topk_prob": False, "tie_word_embeddings": True, "attention_bias": True,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "dtype": "float32"},
+        torch.float32,
+    ),
+    # Most experts have no row, some have one; shares that sum to 1.
+    "qwen3-moe": (
+        {**QWEN3_MOE, "num_experts": 40, "num_experts_per_tok": 2, "num_hidden_layers": 1,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "dtype": "float32"},
+        torch.float32,
+    ),
     # Windows shorter than the sequence: by the older switches, and by layer.
     "qwen3-windows": (
         {**QWEN3, "num_hidden_layers": 3, "rope_theta": 10000.0, "use_sliding_window": True,
@@ -148,9 +183,44 @@ def randomize(model, generator):
             parameter.data = 0.2 * noise
         else:
             parameter.data = 0.3 * noise
+        if name.endswith("mlp.gate.weight"):
+            # An expert whose logit is never the largest: the mean of the others'.
+            parameter.data[-1] = parameter.data[:-1].mean(dim=0)
+
+
+def one_by_one(weights):
+    """Stacked experts as version 4 of transformers names them."""
+    result = {}
+    for name, tensor in weights.items():
+        folder, found, kind = name.partition(".experts.")
+        if not found:
+            result[name] = tensor
+            continue
+        for expert, matrix in enumerate(tensor):
+            parts = matrix.chunk(2) if kind == "gate_up_proj" else [matrix]
+            kinds = ["gate_proj", "up_proj"] if kind == "gate_up_proj" else [kind]
+            for part, own in zip(parts, kinds):
+                result[f"{folder}.experts.{expert}.{own}.weight"] = part.contiguous()
+    return result
+
+
+def choice_margin(model, tokens):
+    """How much the least chosen expert's logit is above the next, at least over all tokens."""
+    count = model.config.num_experts_per_tok
+    with torch.no_grad():
+        logits = model(input_ids=tokens, output_router_logits=True).router_logits
+    ranked = torch.cat(logits).sort(descending=True).values
+    return (ranked[:, count - 1] - ranked[:, count]).min().item()
 
 
 def make(folder, fields, stored, seed):
+    # Experts must be the same ones when bf16 rounds: the first seed that makes them so.
+    while not make_from(folder, fields, stored, seed):
+        seed += 1000
+
+
+def make_from(folder, fields, stored, seed):
+    """Whether the model's experts are chosen clearly, if it has any."""
     generator = torch.Generator().manual_seed(seed)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -159,6 +229,8 @@ def make(folder, fields, stored, seed):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     randomize(model, generator)
     weights = {name: parameter.detach().to(stored) for name, parameter in model.named_parameters()}
+    if folder.name.endswith("one-by-one"):
+        weights = one_by_one(weights)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -169,6 +241,8 @@ def make(folder, fields, stored, seed):
     tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
     labels = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
     labels[0, 3] = labels[1, 7] = -1
+    if "num_experts" in fields and choice_margin(model, tokens) < LEAST_MARGIN:
+        return False
     logits = model(input_ids=tokens).logits
     loss = torch.nn.functional.cross_entropy(
         logits.reshape(-1, vocabulary), labels.reshape(-1), ignore_index=-1)
@@ -179,11 +253,15 @@ def make(folder, fields, stored, seed):
         "logits": logits.detach(),
         "loss": loss.detach().reshape(1),
     }
+    if folder.name.endswith("top1"):
+        for layer in model.model.layers:
+            assert not layer.mlp.experts.down_proj.grad[-1].any()
     for name, parameter in model.named_parameters():
         expected["gradient." + name] = parameter.grad.contiguous()
     save_file(expected, folder / "expected.safetensors")
     print(f"{folder.name}: {sum(p.numel() for p in model.parameters())} parameters, "
           f"loss {loss.item():.6f}")
+    return True
 
 
 def main():
