@@ -32,6 +32,7 @@ constexpr std::string_view kBlocks = "_blocks";
 constexpr std::string_view kScales = "_scales";
 
 constexpr std::string_view kExperts = ".experts.";
+constexpr std::string_view kStackBias = ".experts.gate_up_proj_bias";
 constexpr ExpertRule kExpertRules[] = {
     {"gate_up_proj", {"gate_proj.weight", "up_proj.weight"}, 2},
     {"down_proj", {"down_proj.weight", ""}, 1},
@@ -123,6 +124,16 @@ class WeightMatcher {
     return false;
   }
 
+  /// GPT-OSS's experts, which alone have biases, lie otherwise in stacks than one by one.
+  bool has_stacks_only() const {
+    for (const ParameterBlock& block : network_.blocks) {
+      for (const ParameterInfo& parameter : block.parameters) {
+        if (parameter.name.ends_with(kStackBias)) return true;
+      }
+    }
+    return false;
+  }
+
   static Result<bool> are_equal(const FolderTensor& a, const FolderTensor& b) {
     if (a.info->shape != b.info->shape) return false;
     bool equal = true;
@@ -148,7 +159,7 @@ class WeightMatcher {
       return match_packed(block, parameter, blocks, scales);
     }
     size_t experts = parameter.name.find(kExperts);
-    if (experts != std::string::npos) {
+    if (experts != std::string::npos && !has_stacks_only()) {
       std::string folder_name = parameter.name.substr(0, experts + kExperts.size());
       std::string rest = parameter.name.substr(folder_name.size());
       for (const ExpertRule& rule : kExpertRules) {

@@ -220,8 +220,14 @@ class Exporter {
     return Status::ok();
   }
 
-  /// Of models whose experts may come either way, all tools read them one by one.
-  bool keeps_stacks() const { return origin_.weights && stacks_experts(*origin_.weights); }
+  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
+  /// stacked in every file.
+  bool keeps_stacks() const {
+    const Json* type = checkpoint_.record.model.find("model_type");
+    bool is_gpt_oss = type != nullptr && type->is_string() &&
+                      type->as_string() == model_family_name(ModelFamily::kGptOss);
+    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
+  }
 
   SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
     SafetensorsTensor out;

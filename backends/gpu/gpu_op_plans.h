@@ -56,7 +56,6 @@ void plan_norm(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_heads(const OpCall& call, GpuLaunchBuilder& builder);
 Status plan_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
-void plan_attention_sinks(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_elementwise(const OpCall& call, GpuLaunchBuilder& builder);
 Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 Status plan_experts(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);

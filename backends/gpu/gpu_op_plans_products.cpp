@@ -420,9 +420,26 @@ void describe_attention(const OpCall& call, GpuLaunchBuilder& builder) {
   builder.describe_attention(attention);
 }
 
+void plan_sinks_gradient(const OpCall& call, GpuLaunchBuilder& builder) {
+  static constexpr StorageKernels kTerms = STAGECOACH_STORAGE_KERNELS("attention_sink_terms");
+  int64_t rows = call.inputs[1].shape[0];
+  ByteCount terms = builder.reserve(rows * call.heads * ByteCount{sizeof(float)});
+  builder.launch_walking(kTerms.of(call.inputs[1].dtype),
+                         tiles_of(rows * call.heads, kThreads / 16));
+  builder.workspace(terms);
+  for (int i = 0; i < 4; ++i) builder.tensor(call.inputs[static_cast<size_t>(i)]);
+  builder.integer(rows).integer(call.heads).integer(call.head_dim);
+  builder.launch_walking("attention_sink_sums", call.heads);
+  builder.tensor(call.outputs[0]).workspace(terms).integer(rows).integer(call.heads);
+}
+
 }  // namespace
 
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
+  if (call.kind == OpKind::kAttentionSinkBackward) {
+    plan_sinks_gradient(call, builder);
+    return Status::ok();
+  }
   describe_attention(call, builder);
   const AttentionKernels* kernels = choose_kernels(call, arch);
   if (kernels == nullptr) {
@@ -440,19 +457,6 @@ Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder&
   builder.tensor(sinks_of(call)).tensor(document_starts_of(call));
   add_attention_numbers(call, builder, launch.stages);
   return Status::ok();
-}
-
-void plan_attention_sinks(const OpCall& call, GpuLaunchBuilder& builder) {
-  static constexpr StorageKernels kTerms = STAGECOACH_STORAGE_KERNELS("attention_sink_terms");
-  int64_t rows = call.inputs[1].shape[0];
-  ByteCount terms = builder.reserve(rows * call.heads * ByteCount{sizeof(float)});
-  builder.launch_walking(kTerms.of(call.inputs[1].dtype),
-                         tiles_of(rows * call.heads, kThreads / 16));
-  builder.workspace(terms);
-  for (int i = 0; i < 4; ++i) builder.tensor(call.inputs[static_cast<size_t>(i)]);
-  builder.integer(rows).integer(call.heads).integer(call.head_dim);
-  builder.launch_walking("attention_sink_sums", call.heads);
-  builder.tensor(call.outputs[0]).workspace(terms).integer(rows).integer(call.heads);
 }
 
 }  // namespace stagecoach

@@ -52,6 +52,9 @@ struct Invoke<Kernel> {
   STAGECOACH_KERNEL(space, name##_d64_bf16), STAGECOACH_KERNEL(space, name##_d64_fp16), \
       STAGECOACH_KERNEL(space, name##_d128_bf16), STAGECOACH_KERNEL(space, name##_d128_fp16)
 
+#define STAGECOACH_ATTENTION_KERNELS(space, name) \
+  STAGECOACH_HEAD_KERNELS(space, name), STAGECOACH_GENERAL_KERNELS(space, name##_general)
+
 const std::map<std::string_view, EmulatedKernel>& table() {
   static const std::map<std::string_view, EmulatedKernel> kernels = {
       STAGECOACH_KERNELS(elementwise, gelu_forward),
@@ -108,15 +111,12 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_n),
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_t),
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_weight),
-      STAGECOACH_HEAD_KERNELS(attention, attention_forward),
+      STAGECOACH_ATTENTION_KERNELS(attention, attention_forward),
       STAGECOACH_KERNELS(attention_rows, attention_row_numbers),
       STAGECOACH_KERNELS(attention_rows, attention_sink_terms),
       STAGECOACH_KERNEL(attention_rows, attention_sink_sums),
-      STAGECOACH_GENERAL_KERNELS(attention, attention_forward_general),
-      STAGECOACH_GENERAL_KERNELS(attention_backward, attention_backward_keys_general),
-      STAGECOACH_GENERAL_KERNELS(attention_backward, attention_backward_queries_general),
-      STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_keys),
-      STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_queries),
+      STAGECOACH_ATTENTION_KERNELS(attention_backward, attention_backward_keys),
+      STAGECOACH_ATTENTION_KERNELS(attention_backward, attention_backward_queries),
       STAGECOACH_KERNEL(device_tests, fill_f32),
       STAGECOACH_KERNEL(device_tests, axpy_f32),
       STAGECOACH_KERNEL(device_tests, checksum_u32),

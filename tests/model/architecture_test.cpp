@@ -102,10 +102,11 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   }
 }
 
-/// Llama, Qwen3 and Qwen3-MoE in small, with everything that changes a layer.
+/// All but GPT-2 in small, with everything that changes a layer.
 std::vector<DecoderConfig> small_decoders() {
   std::vector<DecoderConfig> configs;
-  for (ModelFamily family : {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe}) {
+  for (ModelFamily family :
+       {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe, ModelFamily::kGptOss}) {
     for (bool has_bias : {false, true}) {
       DecoderConfig& config = configs.emplace_back();
       Architecture& a = config.architecture;
@@ -118,12 +119,14 @@ std::vector<DecoderConfig> small_decoders() {
       a.kv_heads = 2;
       a.head_dim = 96;
       a.intermediate = 768;
-      if (family == ModelFamily::kQwen3Moe) {
+      bool is_gpt_oss = family == ModelFamily::kGptOss;
+      if (family == ModelFamily::kQwen3Moe || is_gpt_oss) {
         a.experts = 12;
         a.experts_per_token = has_bias ? 1 : 3;
       }
       a.ties_head = a.attention_bias = has_bias;
-      a.mlp_bias = has_bias && family == ModelFamily::kLlama;
+      a.mlp_bias = (has_bias && family == ModelFamily::kLlama) || is_gpt_oss;
+      if (is_gpt_oss) a.windows = {40, 0, 2000};
     }
   }
   return configs;
