@@ -104,7 +104,7 @@ class ChainRun final : public SegmentRun {
 
   TensorView tensor(int index, const Slot& slot) const {
     const ActivationInfo& info = layer_.spec().activations[index];
-    TensorView view{{}, info.dtype, Shape{run_.shape.rows(), info.columns}};
+    TensorView view{{}, info.dtype, info.shape(run_.shape.rows())};
     const BufferView* memory = place(slot.place);
     if (memory == nullptr || memory->is_none()) return view;
     view.memory = memory->slice(slot.offset, view.size_bytes());

@@ -23,7 +23,7 @@ struct Chain {
   int last() const { return activation_count() - 1; }
   ByteCount size_bytes(int activation) const {
     const ActivationInfo& info = activations[activation];
-    return rows * info.columns * dtype_size_bytes(info.dtype);
+    return info.shape(rows).element_count() * dtype_size_bytes(info.dtype);
   }
   int writer(int activation) const {
     for (int s = 0; s < segment_count(); ++s) {

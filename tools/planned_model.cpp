@@ -75,13 +75,15 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   if (model.network.layers.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(
         model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
-    note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
-                  model.notes);
   }
+  note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
+                model.notes);
   model.architecture = source.architecture;
   if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
-    model.notes.push_back("rotary positions of " +
-                          describe_rotary(std::get<DecoderConfig>(*source.model).rotary));
+    const auto& decoder = std::get<DecoderConfig>(*source.model);
+    model.notes.push_back("rotary positions of " + describe_rotary(decoder.rotary));
+    std::string warning = training_warning(decoder);
+    if (!warning.empty()) model.notes.push_back(std::move(warning));
   }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);

@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/float_pieces.h"
 #include "core/json.h"
+#include "model/decoder_config.h"
 #include "model/model_source.h"
 #include "model/weight_match.h"
 #include "model/weight_transfer.h"
@@ -199,27 +200,48 @@ class Exporter {
     std::vector<SafetensorsTensor> tensors;
     ByteCount bytes_of[3] = {};
     for (const FolderTensor& tensor : weights.tensors()) {
-      SafetensorsTensor out;
-      out.name = file_name_of(tensor.info->name, naming);
-      out.type = type_of(out.name);
-      out.shape = tensor.info->shape;
-      out.read_f32 = [this, &tensor](int64_t first, std::span<float> piece) -> Status {
-        STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, first, piece));
-        done_ += static_cast<int64_t>(piece.size());
-        if (options_.progress) options_.progress(done_, total_);
-        return check_not_interrupted();
-      };
-      ByteCount size = out.size_bytes();
-      total_ += size / safetensors_type_size(out.type);
-      report_.weight_bytes += size;
-      bytes_of[static_cast<size_t>(out.type)] += size;
-      tensors.push_back(std::move(out));
+      std::string name = file_name_of(tensor.info->name, naming);
+      std::vector<ExpertTensor> parts;
+      if (!keeps_stacks()) parts = experts_one_by_one(name, tensor.info->shape);
+      if (parts.empty()) parts.push_back({name, tensor.info->shape, 0});
+      for (ExpertTensor& part : parts) {
+        SafetensorsTensor out = part_of(tensor, std::move(part));
+        ByteCount size = out.size_bytes();
+        total_ += size / safetensors_type_size(out.type);
+        report_.weight_bytes += size;
+        bytes_of[static_cast<size_t>(out.type)] += size;
+        tensors.push_back(std::move(out));
+      }
     }
     auto most = std::max_element(std::begin(bytes_of), std::end(bytes_of)) - std::begin(bytes_of);
     report_.dtype = torch_name(static_cast<SafetensorsType>(most));
     STAGECOACH_ASSIGN_OR_RETURN(
         report_.files, write_weight_folder(folder, std::move(tensors), {options_.max_file_bytes}));
     return Status::ok();
+  }
+
+  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
+  /// stacked in every file.
+  bool keeps_stacks() const {
+    const Json* type = checkpoint_.record.model.find("model_type");
+    bool is_gpt_oss = type != nullptr && type->is_string() &&
+                      type->as_string() == model_family_name(ModelFamily::kGptOss);
+    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
+  }
+
+  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
+    SafetensorsTensor out;
+    out.name = std::move(part.name);
+    out.type = type_of(out.name);
+    out.shape = std::move(part.shape);
+    out.read_f32 = [this, &tensor, start = part.first](int64_t first,
+                                                       std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, start + first, piece));
+      done_ += static_cast<int64_t>(piece.size());
+      if (options_.progress) options_.progress(done_, total_);
+      return check_not_interrupted();
+    };
+    return out;
   }
 
   SafetensorsType type_of(const std::string& name) const {
@@ -239,6 +261,12 @@ class Exporter {
     const Json* architectures = checkpoint_.record.model.find("architectures");
     if (config.find("architectures") == nullptr && architectures != nullptr) {
       config["architectures"] = *architectures;
+    }
+    if (config.find("quantization_config") != nullptr) {
+      config = beside_plain_weights(config);
+      report_.notes.push_back(fmt::format(
+          "the weights are written as plain {}, so config.json has no quantization_config",
+          report_.dtype));
     }
     // Readers from before version 5 of transformers know the first name, later ones the second.
     config["torch_dtype"] = report_.dtype;
