@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "gelu_backward",
     "attention_forward",
     "attention_backward",
+    "attention_sink_backward",
     "add",
     "multiply",
     "dropout",
@@ -43,16 +44,29 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "finite_check",
     "join_master",
     "split_master",
+    "route_forward",
+    "route_backward",
+    "group_rows",
+    "gather_rows",
+    "combine_rows",
+    "combine_backward",
+    "grouped_matmul",
+    "grouped_matmul_weight",
+    "grouped_column_sum",
 };
 
 double dim(const TensorView& tensor, int axis) {
   return static_cast<double>(tensor.shape[axis]);
 }
 
-/// Scores and weighted values of the causal half, one multiply-add each a head dimension.
+/// Scores and weighted values of the keys that queries see, one multiply-add each a head dimension.
+/// Where documents end is not known here: they count as one.
 double attention_forward_flop(const OpCall& call, double rows) {
   double sequence = static_cast<double>(call.sequence);
-  double pairs = rows / sequence * sequence * (sequence + 1.0) / 2.0;
+  bool has_window = call.window > 0 && call.window < call.sequence;
+  double window = has_window ? static_cast<double>(call.window) : sequence;
+  // All keys of the first `window` queries' half, then `window` for each of the others.
+  double pairs = rows / sequence * (window * (window + 1.0) / 2.0 + (sequence - window) * window);
   double head_columns = static_cast<double>(call.heads) * static_cast<double>(call.head_dim);
   return 2.0 * 2.0 * pairs * head_columns;
 }
@@ -81,6 +95,10 @@ double flop_per_element(const OpCall& call) {
       return 9.0;
     case OpKind::kAdamW:
       return 14.0;
+    case OpKind::kRouteForward:
+    case OpKind::kRouteBackward:
+      return 8.0;
+    case OpKind::kCombineBackward:
     case OpKind::kRmsNormBackwardWeight:
     case OpKind::kQkNormBackwardWeight:
     case OpKind::kSquaredErrorForward:
@@ -110,6 +128,8 @@ double op_flop(const OpCall& call) {
       return attention_forward_flop(call, dim(first, 0));
     case OpKind::kAttentionBackward:
       return 2.5 * attention_forward_flop(call, dim(first, 0));
+    case OpKind::kAttentionSinkBackward:
+      return 2.0 * static_cast<double>(first.element_count());
     case OpKind::kLinearCrossEntropyForward:
       return 2.0 * dim(first, 0) * dim(call.inputs[1], 0) * dim(first, 1);
     case OpKind::kLinearCrossEntropyBackwardInput:
@@ -124,6 +144,16 @@ double op_flop(const OpCall& call) {
       return 10.0 * static_cast<double>(call.outputs[0].element_count());
     case OpKind::kGatedSiluBackward:
       return 18.0 * static_cast<double>(first.element_count());
+    case OpKind::kRouteBackward:
+      return flop_per_element(call) * static_cast<double>(call.inputs[1].element_count());
+    case OpKind::kGroupedMatmul:
+      return 2.0 * dim(call.outputs[0], 0) * dim(call.outputs[0], 1) * dim(first, 1);
+    case OpKind::kGroupedMatmulWeight:
+      return 2.0 * dim(first, 0) * dim(first, 1) * dim(call.inputs[1], 1);
+    case OpKind::kGatherRows:
+      return static_cast<double>(call.outputs[0].element_count());
+    case OpKind::kCombineRows:
+      return 2.0 * static_cast<double>(first.element_count());
     case OpKind::kEmbeddingForward:
       return static_cast<double>(call.outputs[0].element_count());
     default:

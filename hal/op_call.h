@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "core/label.h"
@@ -23,6 +24,7 @@ enum class OpKind : uint8_t {
   kGeluBackward,
   kAttentionForward,
   kAttentionBackward,
+  kAttentionSinkBackward,
   kAdd,
   kMultiply,
   kDropout,
@@ -48,8 +50,17 @@ enum class OpKind : uint8_t {
   kFiniteCheck,
   kJoinMaster,
   kSplitMaster,
+  kRouteForward,
+  kRouteBackward,
+  kGroupRows,
+  kGatherRows,
+  kCombineRows,
+  kCombineBackward,
+  kGroupedMatmul,
+  kGroupedMatmulWeight,
+  kGroupedColumnSum,
 };
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kSplitMaster) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kGroupedColumnSum) + 1;
 
 /// "matmul", "attention_forward", …: the verb in messages, traces and fault plans.
 std::string_view op_kind_name(OpKind kind);
@@ -61,6 +72,15 @@ struct AdamWNumbers {
   float beta2 = 0.95f;
   float weight_decay = 0.0f;
   int64_t step = 1;  ///< from 1, for bias correction
+};
+
+/// Numbers of a gated activation: (clamp(up) + up_offset) * g * sigmoid(alpha * g), where g is the
+/// gate cut off above `limit` and up is clamped to ± `limit`. As they stand: silu(gate) * up.
+struct GatedNumbers {
+  float alpha = 1.0f;
+  float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0.0f;
+  bool is_interleaved = false;  ///< one tensor holds a row's gates and ups in turn, gate first
 };
 
 /// What of an AdamW update is equal for all elements.
@@ -87,16 +107,19 @@ struct OpCall {
   std::array<TensorView, kMaxInputs> inputs;
   bool accumulate = false;   ///< outputs are added to instead of overwritten
   bool transpose_a = false;  ///< matmul
-  bool transpose_b = false;
-  bool inverse = false;  ///< rotary: rotates back
-  float scale = 1.0f;    ///< attention score scale; loss gradient scale; adamw's gradient scale
-  float epsilon = 0.0f;  ///< norms, adamw
+  bool transpose_b = false;  ///< matmul, grouped_matmul
+  bool inverse = false;      ///< rotary: rotates back
+  bool over_chosen = false;  ///< routing: the softmax is that of the chosen logits alone
+  float scale = 1.0f;        ///< attention score scale; loss gradient scale; adamw's gradient scale
+  float epsilon = 0.0f;      ///< norms, adamw
   float drop_probability = 0.0f;
   RandomKey key;         ///< for dropout
   int64_t sequence = 0;  ///< tokens of one sequence; rows are whole sequences
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  ///< attention: keys a query sees, itself the last; 0: all up to itself
+  GatedNumbers gated;
   AdamWNumbers adamw;
 };
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -45,6 +46,7 @@ enum Trait : uint8_t {
   kSequence = 4,  ///< `sequence` is set, and rows are whole sequences
   kHeads = 8,     ///< heads, kv_heads and head_dim are set
   kDrops = 16,    ///< drop_probability is used
+  kExperts = 32,  ///< rows are grouped by expert
 };
 
 struct KindRule {
@@ -90,10 +92,19 @@ constexpr OperandRule kElementwiseIn[] = {{"in", kS, "*"}};
 constexpr OperandRule kElementwiseInGrad[] = {{"in_grad", kS, "*"}};
 constexpr OperandRule kGeluBackwardIn[] = {{"out_grad", kS, "*"}, {"in", kS, "*"}};
 constexpr OperandRule kAttentionForwardOut[] = {{"out", kS, "RO"}, {"lse", kF, "RH"}};
-constexpr OperandRule kAttentionForwardIn[] = {{"qkv", kS, "RQ"}};
+constexpr OperandRule kAttentionForwardIn[] = {{"qkv", kS, "RQ"},
+                                               {"sinks", kS, "H", kOptional},
+                                               {"document_starts", Element::kI32, "R", kOptional}};
 constexpr OperandRule kAttentionBackwardOut[] = {{"qkv_grad", kS, "RQ"}};
-constexpr OperandRule kAttentionBackwardIn[] = {
-    {"out_grad", kS, "RO"}, {"qkv", kS, "RQ"}, {"out", kS, "RO"}, {"lse", kF, "RH"}};
+constexpr OperandRule kAttentionBackwardIn[] = {{"out_grad", kS, "RO"},
+                                                {"qkv", kS, "RQ"},
+                                                {"out", kS, "RO"},
+                                                {"lse", kF, "RH"},
+                                                {"sinks", kS, "H", kOptional},
+                                                {"document_starts", Element::kI32, "R", kOptional}};
+constexpr OperandRule kAttentionSinkBackwardOut[] = {{"sinks_grad", kF, "H"}};
+constexpr OperandRule kAttentionSinkBackwardIn[] = {
+    {"out_grad", kS, "RO"}, {"out", kS, "RO"}, {"lse", kF, "RH"}, {"sinks", kS, "H"}};
 constexpr OperandRule kPairIn[] = {{"a", kS, "*"}, {"b", kS, "*"}};
 constexpr OperandRule kDropoutIn[] = {{"in", kS, "*"}, {"residual", kS, "*", kOptional}};
 constexpr OperandRule kCrossEntropyForwardOut[] = {{"loss", kF, "R"}, {"lse", kF, "R"}};
@@ -149,6 +160,41 @@ constexpr OperandRule kMasterHalves[] = {{"high", Element::kBF16, "*"},
                                          {"remainder", Element::kI16, "*"}};
 constexpr OperandRule kAnyIn[] = {{"in", Element::kAny, "*"}};
 
+// Letters of experts: E of them, K chosen for each row, X grouped rows (R * K), F offsets (E + 1).
+constexpr Element kI = Element::kI32;
+constexpr OperandRule kRouteForwardOut[] = {{"choices", kI, "RK"}, {"weights", kF, "RK"}};
+constexpr OperandRule kRouteForwardIn[] = {{"logits", kS, "RE"}};
+constexpr OperandRule kRouteBackwardOut[] = {{"logits_grad", kS, "RE"}};
+constexpr OperandRule kRouteBackwardIn[] = {
+    {"weights_grad", kF, "RK"}, {"logits", kS, "RE"}, {"choices", kI, "RK"}, {"weights", kF, "RK"}};
+constexpr OperandRule kGroupRowsOut[] = {
+    {"order", kI, "X"}, {"places", kI, "RK"}, {"offsets", kI, "F"}};
+constexpr OperandRule kGroupRowsIn[] = {{"choices", kI, "RK"}};
+constexpr OperandRule kGatherRowsOut[] = {{"out", kS, "XC"}};
+constexpr OperandRule kGatherRowsIn[] = {
+    {"in", kS, "RC"}, {"order", kI, "X"}, {"weights", kF, "RK", kOptional}};
+constexpr OperandRule kCombineRowsOut[] = {{"out", kS, "RC"}};
+constexpr OperandRule kCombineRowsIn[] = {{"in", kS, "XC"},
+                                          {"places", kI, "RK"},
+                                          {"weights", kF, "RK", kOptional},
+                                          {"residual", kS, "RC", kOptional}};
+constexpr OperandRule kCombineBackwardOut[] = {{"in_grad", kS, "XC"}, {"weights_grad", kF, "RK"}};
+constexpr OperandRule kCombineBackwardIn[] = {{"product_grad", kS, "XC"},
+                                              {"in", kS, "XC"},
+                                              {"places", kI, "RK"},
+                                              {"weights", kF, "RK"},
+                                              {"out_grad", kS, "RO", kOptional},
+                                              {"bias", kS, "EO", kOptional},
+                                              {"choices", kI, "RK", kOptional}};
+constexpr OperandRule kGroupedMatmulOut[] = {{"out", kS, "XO"}};
+constexpr OperandRule kGroupedMatmulIn[] = {
+    {"a", kS, "XC"}, {"b", kS, "ECO"}, {"offsets", kI, "F"}, {"bias", kS, "EO", kOptional}};
+constexpr OperandRule kGroupedMatmulWeightOut[] = {{"weight_grad", kF, "ECO"}};
+constexpr OperandRule kGroupedMatmulWeightIn[] = {
+    {"a", kS, "XC"}, {"b", kS, "XO"}, {"offsets", kI, "F"}};
+constexpr OperandRule kGroupedColumnSumOut[] = {{"out", kF, "EC"}};
+constexpr OperandRule kGroupedColumnSumIn[] = {{"in", kS, "XC"}, {"offsets", kI, "F"}};
+
 // In the order of OpKind.
 const std::array<KindRule, kOpKindCount> kRules = {{
     {kEmbeddingForwardOut, kEmbeddingForwardIn, kSequence},
@@ -162,6 +208,7 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kElementwiseInGrad, kGeluBackwardIn, kCanAccumulate | kInPlace},
     {kAttentionForwardOut, kAttentionForwardIn, kSequence | kHeads | kDrops},
     {kAttentionBackwardOut, kAttentionBackwardIn, kSequence | kHeads | kDrops},
+    {kAttentionSinkBackwardOut, kAttentionSinkBackwardIn, kHeads},
     {kElementwiseOut, kPairIn, kInPlace},
     {kElementwiseOut, kPairIn, kCanAccumulate | kInPlace},
     {kElementwiseOut, kDropoutIn, kCanAccumulate | kInPlace | kDrops},
@@ -187,6 +234,15 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kChecksumOut, kFloatIn},
     {kMaster, kMasterHalves},
     {kMasterHalves, kMaster},
+    {kRouteForwardOut, kRouteForwardIn},
+    {kRouteBackwardOut, kRouteBackwardIn},
+    {kGroupRowsOut, kGroupRowsIn, kExperts},
+    {kGatherRowsOut, kGatherRowsIn, kExperts},
+    {kCombineRowsOut, kCombineRowsIn, kCanAccumulate | kExperts},
+    {kCombineBackwardOut, kCombineBackwardIn, kInPlace | kExperts},
+    {kGroupedMatmulOut, kGroupedMatmulIn, kExperts},
+    {kGroupedMatmulWeightOut, kGroupedMatmulWeightIn, kExperts},
+    {kGroupedColumnSumOut, kGroupedColumnSumIn, kExperts},
 }};
 
 std::string shape_text(const Shape& shape) {
@@ -218,6 +274,7 @@ class Validator {
     STAGECOACH_RETURN_IF_ERROR(check_rows());
     STAGECOACH_RETURN_IF_ERROR(check_gate());
     STAGECOACH_RETURN_IF_ERROR(check_adamw());
+    STAGECOACH_RETURN_IF_ERROR(check_experts());
     return check_aliasing();
   }
 
@@ -264,6 +321,7 @@ class Validator {
   Status check_rows() const;
   Status check_gate() const;
   Status check_adamw() const;
+  Status check_experts() const;
   Status check_aliasing() const;
   Status check_pair(const OperandRule& out_rule, const TensorView& out, const OperandRule& rule,
                     const TensorView& other, bool in_place) const;
@@ -294,6 +352,7 @@ Status Validator::check_numbers() const {
       !(call_.drop_probability >= 0.0f && call_.drop_probability < 1.0f)) {
     return refuse(fmt::format("drop_probability is {}, expected [0, 1)", call_.drop_probability));
   }
+  if (call_.window < 0) return refuse(fmt::format("window is {}, expected >= 0", call_.window));
   if ((rule_.traits & kSequence) && call_.sequence <= 0) {
     return refuse(fmt::format("sequence is {}, expected > 0", call_.sequence));
   }
@@ -336,6 +395,11 @@ Status Validator::check_combinations() const {
   if (call_.kind == OpKind::kGatedSiluBackward &&
       call_.outputs[1].is_none() != call_.inputs[2].is_none()) {
     return refuse("one of up_grad and up is none, expected both or neither");
+  }
+  if (call_.kind == OpKind::kCombineBackward &&
+      (call_.inputs[4].is_none() != call_.inputs[5].is_none() ||
+       call_.inputs[4].is_none() != call_.inputs[6].is_none())) {
+    return refuse("some of out_grad, bias and choices are none, expected all or none of them");
   }
   if (call_.kind == OpKind::kRotary && call_.head_dim % 2 != 0) {
     return refuse(fmt::format("head_dim is {}, expected an even number", call_.head_dim));
@@ -461,9 +525,10 @@ Status Validator::check_shape(const OperandRule& rule, const TensorView& tensor)
                               shape_text(tensor.shape), shape_text(any_shape_->shape),
                               any_shape_name_));
   }
-  bool swapped =
-      call_.kind == OpKind::kMatmul && ((&tensor == &call_.inputs[0] && call_.transpose_a) ||
-                                        (&tensor == &call_.inputs[1] && call_.transpose_b));
+  bool is_dense = call_.kind == OpKind::kMatmul;
+  bool is_matmul = is_dense || call_.kind == OpKind::kGroupedMatmul;
+  bool swapped = (is_dense && &tensor == &call_.inputs[0] && call_.transpose_a) ||
+                 (is_matmul && &tensor == &call_.inputs[1] && call_.transpose_b);
   std::string order;
   for (char letter : letters) {
     if (letter != '+') order += letter;
@@ -472,7 +537,7 @@ Status Validator::check_shape(const OperandRule& rule, const TensorView& tensor)
     return refuse(fmt::format("operand {} has shape {}, expected {} dimension(s)", rule.name,
                               shape_text(tensor.shape), order.size()));
   }
-  if (swapped) std::swap(order[0], order[1]);
+  if (swapped) std::swap(order[order.size() - 2], order[order.size() - 1]);
   for (int axis = 0; axis < tensor.shape.rank; ++axis) {
     bool at_least = axis == 0 && letters.size() > 1 && letters[1] == '+';
     STAGECOACH_RETURN_IF_ERROR(
@@ -495,7 +560,18 @@ Status Validator::check_dim(const OperandRule& rule, const TensorView& tensor, i
 /// A gate tensor is as wide as the result, or twice that when it holds `up` too.
 Status Validator::check_gate() const {
   if (sizes_['G'] == 0) return Status::ok();
+  const GatedNumbers& numbers = call_.gated;
+  if (!std::isfinite(numbers.alpha) || !std::isfinite(numbers.up_offset) ||
+      !(numbers.limit > 0.0f)) {
+    return refuse(
+        fmt::format("alpha is {}, up_offset {}, limit {}: expected finite ones and a "
+                    "limit > 0",
+                    numbers.alpha, numbers.up_offset, numbers.limit));
+  }
   size_t up = call_.kind == OpKind::kGatedSiluForward ? 1 : 2;
+  if (numbers.is_interleaved && !call_.inputs[up].is_none()) {
+    return refuse("up is set with is_interleaved, expected one tensor of both");
+  }
   int64_t expected = call_.inputs[up].is_none() ? 2 * sizes_['C'] : sizes_['C'];
   if (sizes_['G'] == expected) return Status::ok();
   return refuse(fmt::format("gate has {} columns, expected {} for {} columns of the result",
@@ -515,6 +591,33 @@ Status Validator::check_adamw() const {
       "beta1 {}, beta2 {}, step {}, learning rate {}, weight decay {}: "
       "expected betas in [0, 1), a step >= 1 and finite rates",
       numbers.beta1, numbers.beta2, numbers.step, numbers.learning_rate, numbers.weight_decay));
+}
+
+/// Sizes that are products of others, or one more.
+Status Validator::check_experts() const {
+  if (call_.kind == OpKind::kRouteForward && sizes_['K'] > sizes_['E']) {
+    return refuse(fmt::format("{} experts are chosen, expected at most the {} that there are",
+                              sizes_['K'], sizes_['E']));
+  }
+  if (!(rule_.traits & kExperts)) return Status::ok();
+  constexpr int64_t kMostPlaces = std::numeric_limits<int32_t>::max();
+  int64_t places = sizes_['X'];
+  if (places > kMostPlaces) {
+    return refuse(fmt::format("there are {} grouped rows, expected <= {}", places, kMostPlaces));
+  }
+  // Of gather_rows without weights nothing else says how many choices a row has.
+  int64_t rows = sizes_['R'];
+  int64_t choices = sizes_['K'];
+  if (rows != 0 && (choices == 0 ? places % rows != 0 : places != rows * choices)) {
+    return refuse(fmt::format("there are {} grouped rows, expected {} for each of {} rows", places,
+                              choices == 0 ? "as many" : std::to_string(choices), rows));
+  }
+  if (sizes_['F'] == 1 ||
+      (sizes_['E'] != 0 && sizes_['F'] != 0 && sizes_['F'] != sizes_['E'] + 1)) {
+    return refuse(fmt::format("there are {} offsets, expected one more than experts, {}",
+                              sizes_['F'], sizes_['E']));
+  }
+  return Status::ok();
 }
 
 Status Validator::check_rows() const {

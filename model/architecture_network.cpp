@@ -1,7 +1,6 @@
 #include "model/architecture_network.h"
 
 #include <fmt/format.h>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,15 +11,6 @@
 namespace stagecoach {
 
 namespace {
-
-/// Keys that all queries of one sequence see together: causal, at most `window` each where there is
-/// one.
-double query_key_pairs(int64_t sequence, int64_t window) {
-  auto tokens = static_cast<double>(sequence);
-  if (window == 0 || window >= sequence) return tokens * (tokens + 1) / 2;
-  auto keys = static_cast<double>(window);
-  return keys * (keys + 1) / 2 + (tokens - keys) * keys;
-}
 
 class ShapeBuilder {
  public:
@@ -158,16 +148,26 @@ class ShapeBuilder {
     int lse = layer.activation("attn.lse", DType::kF32, a_.heads);
     int out = layer.activation("attn.out", options_.dtype, a_.heads * a_.head_dim);
     if (a_.family == ModelFamily::kGptOss) layer.vector("attn.sinks", a_.heads);
+    bool has_sinks = a_.family == ModelFamily::kGptOss;
     SegmentIo io;
     io.reads = {qkv};
     io.writes = {lse, out};
     io.saved_for_input = {qkv, lse, out};
-    io.weightless = true;
-    auto flop = [a = a_, window](const MicroBatchShape& shape) {
-      // Scores and weighted values, a multiply-add each a head dimension; as op_flop.
-      double pairs = static_cast<double>(shape.sequences) * query_key_pairs(shape.sequence, window);
-      double forward = 4 * pairs * static_cast<double>(a.heads * a.head_dim);
-      return SegmentFlop{forward, 2.5 * forward, 0};
+    if (has_sinks) io.saved_for_weight = {lse, out};
+    io.weightless = !has_sinks;
+    auto flop = [a = a_, window, has_sinks](const MicroBatchShape& shape) {
+      OpCall call;
+      call.inputs[0].shape = Shape{shape.rows(), a.heads * a.head_dim};
+      call.sequence = shape.sequence;
+      call.heads = a.heads;
+      call.head_dim = a.head_dim;
+      call.window = window;
+      auto price = [&](OpKind kind) {
+        call.kind = kind;
+        return op_flop(call);
+      };
+      return SegmentFlop{price(OpKind::kAttentionForward), price(OpKind::kAttentionBackward),
+                         has_sinks ? price(OpKind::kAttentionSinkBackward) : 0};
     };
     layer.segment("attn", std::move(io), flop);
     return out;
@@ -194,7 +194,7 @@ class ShapeBuilder {
   }
 
   /// Which experts each row goes to, and by how much each counts.
-  std::pair<int, int> add_choice(ShapeChain& layer, int in) const {
+  RowChoice add_choice(ShapeChain& layer, int in) const {
     ShapeLinear router;
     router.name = "mlp.router";
     router.in = in;
@@ -202,19 +202,18 @@ class ShapeBuilder {
     router.out_columns = {a_.experts};
     router.has_bias = a_.family == ModelFamily::kGptOss;
     int logits = layer.linear(router);
-    int weights = layer.activation("mlp.weights", DType::kF32, a_.experts_per_token);
-    int choice = layer.activation("mlp.choice", DType::kI32, a_.experts_per_token);
-    SegmentIo io;
-    io.reads = {logits};
-    io.writes = {weights, choice};
-    io.saved_for_input = {logits, weights, choice};
-    io.weightless = true;
-    layer.segment("mlp.choose", std::move(io),
-                  [experts = a_.experts](const MicroBatchShape& shape) {
-                    double price = elementwise_flop(OpKind::kAdd, shape.rows(), experts);
-                    return SegmentFlop{price, price, 0};
+    int64_t count = a_.experts_per_token;
+    RowChoice choice;
+    choice.weights = layer.activation("mlp.weights", DType::kF32, count);
+    choice.choices = layer.activation("mlp.choices", DType::kI32, count);
+    choice.order = layer.activation("mlp.order", DType::kI32, count);
+    choice.places = layer.activation("mlp.places", DType::kI32, count);
+    choice.offsets = layer.activation("mlp.offsets", DType::kI32, a_.experts + 1, 1);
+    layer.segment("mlp.route", route_io(logits, choice),
+                  [experts = a_.experts, count](const MicroBatchShape& shape) {
+                    return route_flop(shape.rows(), experts, count);
                   });
-    return {weights, choice};
+    return choice;
   }
 
   void add_mlp(ShapeChain& layer, int in, int residual) const {
@@ -232,8 +231,8 @@ class ShapeBuilder {
     if (a_.has_experts()) {
       up.experts = down.experts = a_.experts;
       up.choices = down.choices = a_.experts_per_token;
-      std::tie(down.weights, down.choice) = add_choice(layer, in);
-      up.choice = down.choice;
+      up.choice = down.choice = add_choice(layer, in);
+      down.combines = true;
     }
     down.in = add_activation(layer, layer.linear(up), up.choices);
     layer.linear(down);

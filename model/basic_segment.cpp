@@ -47,6 +47,11 @@ TensorView as_joined(TensorView first, Shape shape) {
   return first;
 }
 
+TensorView as_rows(TensorView view, int64_t columns) {
+  view.shape = Shape{view.element_count() / columns, columns};
+  return view;
+}
+
 TensorView as_vector(TensorView view) {
   view.shape = Shape{view.element_count()};
   return view;

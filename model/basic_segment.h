@@ -56,6 +56,9 @@ std::vector<int> uses_of(std::initializer_list<ParameterRef> parameters);
 /// Tensors that lie one behind the other without gaps, as one of `shape`; `first` is the first.
 TensorView as_joined(TensorView first, Shape shape);
 
+/// The same elements as rows of `columns`.
+TensorView as_rows(TensorView view, int64_t columns);
+
 /// [rows, 1] seen as [rows], as ops take ids, labels, losses and statistics.
 TensorView as_vector(TensorView view);
 

@@ -14,8 +14,8 @@ namespace stagecoach {
 struct ChainBuilder {
   SegmentChainSpec spec;
 
-  int activation(std::string name, DType dtype, int64_t columns) {
-    spec.activations.push_back({std::move(name), dtype, columns});
+  int activation(std::string name, DType dtype, int64_t columns, int64_t fixed_rows = 0) {
+    spec.activations.push_back({std::move(name), dtype, columns, fixed_rows});
     return static_cast<int>(spec.activations.size()) - 1;
   }
   int use(int block, int site) {

@@ -20,9 +20,9 @@ constexpr int kFirstLayerBlock = 2;
 
 /// Indices of a decoder block's parameters; of several that make one product, the first. -1: none.
 struct LayerParameters {
-  int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
-      output_bias = -1, middle_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1,
-      down_bias = -1;
+  int input_norm = -1, qkv = -1, qkv_bias = -1, sinks = -1, router_bias = -1, q_norm = -1,
+      k_norm = -1, output = -1, output_bias = -1, middle_norm = -1, router = -1, gate_up = -1,
+      gate_up_bias = -1, down = -1, down_bias = -1;
 };
 
 /// Of the blocks a decoder layer uses; what is frozen comes first, as planning expects.
@@ -88,6 +88,14 @@ class DecoderBuilder {
     }
     return first;
   }
+  bool is_gpt_oss() const { return a_.family == ModelFamily::kGptOss; }
+
+  /// A matrix [rows, columns] for each expert.
+  int add_stack(ParameterBlock& block, const std::string& name, int64_t rows,
+                int64_t columns) const {
+    return block.add(name, Shape{a_.experts, rows, columns}, true,
+                     {Initializer::Kind::kNormal, config_.initializer_range});
+  }
   static int add_biases(ParameterBlock& block, std::string_view prefix,
                         const std::vector<std::pair<std::string_view, int64_t>>& names_and_rows) {
     auto first = static_cast<int>(block.parameters.size());
@@ -144,6 +152,10 @@ class DecoderBuilder {
       p.qkv_bias =
           add_biases(block, attention, {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}});
     }
+    if (is_gpt_oss()) {
+      p.sinks = block.add(attention + ".sinks", Shape{a_.heads}, false,
+                          {Initializer::Kind::kNormal, config_.initializer_range});
+    }
     if (a_.norms_heads()) {
       p.q_norm = add_norm_parameter(block, attention + ".q_norm.weight", a_.head_dim);
       p.k_norm = add_norm_parameter(block, attention + ".k_norm.weight", a_.head_dim);
@@ -152,6 +164,10 @@ class DecoderBuilder {
     if (a_.attention_bias) p.output_bias = add_biases(block, attention, {{"o_proj", a_.hidden}});
     p.middle_norm =
         add_norm_parameter(block, prefix + ".post_attention_layernorm.weight", a_.hidden);
+    if (a_.has_experts()) {
+      add_expert_parameters(block, mlp);
+      return block;
+    }
     p.gate_up = add_matrices(
         block, mlp, {{"gate_proj", a_.intermediate}, {"up_proj", a_.intermediate}}, a_.hidden);
     if (a_.mlp_bias) {
@@ -161,6 +177,28 @@ class DecoderBuilder {
     p.down = add_matrices(block, mlp, {{"down_proj", a_.hidden}}, a_.intermediate);
     if (a_.mlp_bias) p.down_bias = add_biases(block, mlp, {{"down_proj", a_.hidden}});
     return block;
+  }
+
+  /// GPT-OSS has its matrices as [in, out], with gates and ups in turn.
+  void add_expert_parameters(ParameterBlock& block, const std::string& mlp) {
+    LayerParameters& p = parameters_;
+    std::string_view router = is_gpt_oss() ? "router" : "gate";
+    std::string up = mlp + ".experts.gate_up_proj", down = mlp + ".experts.down_proj";
+    p.router = add_matrices(block, mlp, {{router, a_.experts}}, a_.hidden);
+    if (!is_gpt_oss()) {
+      p.gate_up = add_stack(block, up, 2 * a_.intermediate, a_.hidden);
+      p.down = add_stack(block, down, a_.hidden, a_.intermediate);
+      return;
+    }
+    auto add_stack_bias = [&](const std::string& name, int64_t columns) {
+      return block.add(name + "_bias", Shape{a_.experts, columns}, false,
+                       {Initializer::Kind::kZeros, 0});
+    };
+    p.router_bias = add_biases(block, mlp, {{router, a_.experts}});
+    p.gate_up = add_stack(block, up, a_.hidden, 2 * a_.intermediate);
+    p.gate_up_bias = add_stack_bias(up, 2 * a_.intermediate);
+    p.down = add_stack(block, down, a_.intermediate, a_.hidden);
+    p.down_bias = add_stack_bias(down, a_.hidden);
   }
 
   ChainBuilder embedding() const {
@@ -241,7 +279,7 @@ class DecoderBuilder {
     return norm.out;
   }
 
-  int add_attention(ChainBuilder& chain, int qkv) const {
+  int add_attention(ChainBuilder& chain, int qkv, int64_t window) const {
     AttentionSegment::Options options;
     options.qkv = qkv;
     options.lse = chain.activation("attn.lse", DType::kF32, a_.heads);
@@ -249,6 +287,8 @@ class DecoderBuilder {
     options.heads = a_.heads;
     options.kv_heads = a_.kv_heads;
     options.head_dim = a_.head_dim;
+    options.window = window;
+    options.sinks = layer_parameter(parameters_.sinks);
     options.drop_probability = static_cast<float>(config_.attention_drop);
     options.site = kDecoderAttentionSite;
     chain.segment<AttentionSegment>("attn", options);
@@ -264,28 +304,94 @@ class DecoderBuilder {
     lora_.begin_layer(chain, "model." + chain.spec.name);
     int in = chain.activation("in", dtype_, a_.hidden);
     int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
-    LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,
-                                           a_.hidden, p.output, p.output_bias);
+    LinearSegment::Options output =
+        linear(add_attention(chain, heads, a_.window(index)), a_.heads * a_.head_dim, a_.hidden,
+               p.output, p.output_bias);
     output.residual = in;
     output.adapter =
         lora_.add(chain, "attn.o_proj", {{"self_attn.o_proj", a_.hidden}}, a_.heads * a_.head_dim);
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
+    if (a_.has_experts()) {
+      add_experts(chain, norm, middle);
+    } else {
+      add_mlp(chain, norm, middle);
+    }
+    lora_.end_layer(network_);
+    return chain;
+  }
+
+  GatedNumbers gate_numbers() const {
+    if (!is_gpt_oss()) return {};
+    return {static_cast<float>(config_.gate_alpha), static_cast<float>(config_.gate_limit), 1.0f,
+            true};
+  }
+
+  /// `count` MLPs or experts to a row.
+  int add_gate(ChainBuilder& chain, int gate_up, int64_t count) const {
+    int product = chain.activation("mlp.product", dtype_, count * a_.intermediate);
+    chain.segment<GatedSiluSegment>("mlp.act",
+                                    {gate_up, product, a_.intermediate, count, gate_numbers()});
+    return product;
+  }
+
+  void add_mlp(ChainBuilder& chain, int norm, int residual) {
+    const LayerParameters& p = parameters_;
     LinearSegment::Options up =
         linear(norm, a_.hidden, 2 * a_.intermediate, p.gate_up, p.gate_up_bias);
     up.adapter = lora_.add(chain, "mlp.gate_up_proj",
                            {{"mlp.gate_proj", a_.intermediate}, {"mlp.up_proj", a_.intermediate}},
                            a_.hidden);
-    int gate_up = add_linear(chain, "mlp.gate_up_proj", up);
-    int product = chain.activation("mlp.product", dtype_, a_.intermediate);
-    chain.segment<GatedSiluSegment>("mlp.act", {gate_up, product, a_.intermediate});
+    int product = add_gate(chain, add_linear(chain, "mlp.gate_up_proj", up), 1);
     LinearSegment::Options down = linear(product, a_.intermediate, a_.hidden, p.down, p.down_bias);
-    down.residual = middle;
+    down.residual = residual;
     down.adapter =
         lora_.add(chain, "mlp.down_proj", {{"mlp.down_proj", a_.hidden}}, a_.intermediate);
     add_linear(chain, "mlp.down_proj", down);
-    lora_.end_layer(network_);
-    return chain;
+  }
+
+  /// Which experts each row goes to.
+  RowChoice add_route(ChainBuilder& chain, int norm) const {
+    int64_t count = a_.experts_per_token;
+    RouteSegment::Options route;
+    route.logits = add_linear(
+        chain, "mlp.router",
+        linear(norm, a_.hidden, a_.experts, parameters_.router, parameters_.router_bias));
+    route.choice.weights = chain.activation("mlp.weights", DType::kF32, count);
+    route.choice.choices = chain.activation("mlp.choices", DType::kI32, count);
+    route.choice.order = chain.activation("mlp.order", DType::kI32, count);
+    route.choice.places = chain.activation("mlp.places", DType::kI32, count);
+    route.choice.offsets = chain.activation("mlp.offsets", DType::kI32, a_.experts + 1, 1);
+    route.experts = a_.experts;
+    route.count = count;
+    route.over_chosen = config_.normalizes_choice;
+    chain.segment<RouteSegment>("mlp.route", route);
+    return route.choice;
+  }
+
+  void add_experts(ChainBuilder& chain, int norm, int residual) const {
+    int64_t count = a_.experts_per_token;
+    ExpertLinearSegment::Options up;
+    up.in = norm;
+    up.choice = add_route(chain, norm);
+    up.sizes = {a_.experts, count, a_.hidden, 2 * a_.intermediate};
+    up.rows = chain.activation("mlp.gate_up_proj.by_expert", dtype_, count * a_.hidden);
+    up.out = chain.activation("mlp.gate_up_proj.out", dtype_, count * up.sizes.out_columns);
+    up.weight = layer_parameter(parameters_.gate_up);
+    up.bias = layer_parameter(parameters_.gate_up_bias);
+    up.is_transposed = !is_gpt_oss();
+    chain.segment<ExpertLinearSegment>("mlp.gate_up_proj", up);
+    ExpertSumSegment::Options down;
+    down.in = add_gate(chain, up.out, count);
+    down.residual = residual;
+    down.choice = up.choice;
+    down.sizes = {a_.experts, count, a_.intermediate, a_.hidden};
+    down.products = chain.activation("mlp.down_proj.by_expert", dtype_, count * a_.hidden);
+    down.out = chain.activation("mlp.down_proj.out", dtype_, a_.hidden);
+    down.weight = layer_parameter(parameters_.down);
+    down.bias = layer_parameter(parameters_.down_bias);
+    down.is_transposed = !is_gpt_oss();
+    chain.segment<ExpertSumSegment>("mlp.down_proj", down);
   }
 
   ChainBuilder head() const {
@@ -318,18 +424,6 @@ class DecoderBuilder {
   Network network_;
 };
 
-Status check_windows(const Architecture& architecture, int64_t sequence) {
-  for (int64_t layer = 0; layer < architecture.layers; ++layer) {
-    int64_t window = architecture.window(layer);
-    if (window == 0 || window >= sequence) continue;
-    return unimplemented(fmt::format(
-        "sliding_window is {} in layer {}, expected at least the sequence, {}: this version "
-        "computes no sliding windows yet; shorten the sequence to {}",
-        window, layer, sequence, window));
-  }
-  return Status::ok();
-}
-
 }  // namespace
 
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
@@ -344,7 +438,6 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
     return invalid_argument(
         fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
   }
-  STAGECOACH_RETURN_IF_ERROR(check_windows(config.architecture, sequence));
   return DecoderBuilder(config, head, dtype, sequence, lora).build();
 }
 

@@ -147,14 +147,16 @@ SegmentFlop GatedSiluSegment::flop(const MicroBatchShape& shape) const {
   OpCall forward, backward;
   forward.kind = OpKind::kGatedSiluForward;
   backward.kind = OpKind::kGatedSiluBackward;
-  forward.outputs[0].shape = backward.inputs[0].shape = Shape{shape.rows(), options_.columns};
+  forward.outputs[0].shape = backward.inputs[0].shape =
+      Shape{shape.rows() * options_.count, options_.columns};
   return {op_flop(forward), op_flop(backward), 0};
 }
 
 Status GatedSiluSegment::forward(SegmentRun& run) const {
   Ops::GatedSiluForward request;
-  request.out = run.activation(options_.out);
-  request.gate = run.activation(options_.in);
+  request.out = as_rows(run.activation(options_.out), options_.columns);
+  request.gate = as_rows(run.activation(options_.in), 2 * options_.columns);
+  request.numbers = options_.numbers;
   request.label = forward_label();
   return run.ops().gated_silu_forward(run.stream(), request).status();
 }
@@ -163,9 +165,10 @@ Status GatedSiluSegment::backward_input(SegmentRun& run) const {
   if (!run.wants_gradient(options_.in)) return Status::ok();
   STAGECOACH_RETURN_IF_ERROR(check_only_reader(run, options_.in));
   Ops::GatedSiluBackward request;
-  request.gate_grad = run.gradient(options_.in);
-  request.out_grad = run.gradient(options_.out);
-  request.gate = run.activation(options_.in);
+  request.gate_grad = as_rows(run.gradient(options_.in), 2 * options_.columns);
+  request.out_grad = as_rows(run.gradient(options_.out), options_.columns);
+  request.gate = as_rows(run.activation(options_.in), 2 * options_.columns);
+  request.numbers = options_.numbers;
   request.label = input_label();
   return run.ops().gated_silu_backward(run.stream(), request).status();
 }

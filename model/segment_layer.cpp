@@ -104,8 +104,7 @@ class ChainRun final : public SegmentRun {
 
   TensorView tensor(int index, const Slot& slot) const {
     const ActivationInfo& info = layer_.spec().activations[index];
-    int64_t rows = info.fixed_rows > 0 ? info.fixed_rows : run_.shape.rows();
-    TensorView view{{}, info.dtype, Shape{rows, info.columns}};
+    TensorView view{{}, info.dtype, info.shape(run_.shape.rows())};
     const BufferView* memory = place(slot.place);
     if (memory == nullptr || memory->is_none()) return view;
     view.memory = memory->slice(slot.offset, view.size_bytes());

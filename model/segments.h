@@ -6,4 +6,5 @@
 #include "model/decoder_segments.h"
 #include "model/dense_segments.h"
 #include "model/elementwise_segments.h"
+#include "model/expert_segments.h"
 #include "model/token_segments.h"

@@ -41,6 +41,9 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
   int64_t chosen = rows * linear.choices;
   double product = matmul_flop(chosen, linear.columns(), linear.in_columns);
   SegmentFlop flop{product, product, rank > 0 ? 0 : product};
+  if (linear.has_experts()) {
+    flop = expert_flop(linear.expert_sizes(), rows, linear.combines, linear.has_bias, rank == 0);
+  }
   if (rank > 0) {
     auto parts = static_cast<int64_t>(linear.out_columns.size());
     double adapters = matmul_flop(chosen, parts * rank, linear.in_columns) +
@@ -48,15 +51,14 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
     flop += {adapters, adapters, adapters};
   }
   if (linear.residual >= 0) {
-    flop.forward += elementwise_flop(OpKind::kConvert, rows, linear.columns());
+    // Sums of experts take the residual along.
+    if (!linear.combines) {
+      flop.forward += elementwise_flop(OpKind::kConvert, rows, linear.columns());
+    }
     flop.backward_input += elementwise_flop(OpKind::kAdd, rows, linear.columns());
   }
   flop += {linear.rotation.flop(rows), linear.rotation.flop(rows), 0};
-  if (linear.weights >= 0) {
-    double weighing = elementwise_flop(OpKind::kMultiply, chosen, linear.columns());
-    flop += {2 * weighing, 2 * weighing, 0};
-  }
-  if (linear.has_bias && rank == 0) {
+  if (linear.has_bias && rank == 0 && !linear.has_experts()) {
     flop.backward_weight += elementwise_flop(OpKind::kColumnSum, chosen, linear.columns());
   }
   return flop;
@@ -80,8 +82,9 @@ ShapeChain::ShapeChain(std::string name, DType dtype, int64_t rank) : dtype_(dty
   spec.dtype = dtype;
 }
 
-int ShapeChain::activation(std::string_view name, DType dtype, int64_t columns) {
-  spec.activations.push_back({std::string(name), dtype, columns});
+int ShapeChain::activation(std::string_view name, DType dtype, int64_t columns,
+                           int64_t fixed_rows) {
+  spec.activations.push_back({std::string(name), dtype, columns, fixed_rows});
   return static_cast<int>(spec.activations.size()) - 1;
 }
 
@@ -119,11 +122,13 @@ void ShapeChain::add_parameters(const ShapeLinear& linear) {
 /// All but the output, which is numbered after the product's own activations.
 SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
   SegmentIo io;
-  io.reads = {linear.in};
-  io.saved_for_weight = {linear.in};
-  for (int read : {linear.residual, linear.choice, linear.weights}) {
-    if (read >= 0) io.reads.push_back(read);
+  if (linear.has_experts()) {
+    io = expert_io(linear.in, linear.choice, linear.combines, linear.has_bias);
+  } else {
+    io.reads = {linear.in};
+    io.saved_for_weight = {linear.in};
   }
+  if (linear.residual >= 0) io.reads.push_back(linear.residual);
   auto own = [&](std::string_view what, int64_t columns) {
     int index = activation(fmt::format("{}.{}", linear.name, what), dtype_, columns);
     io.writes.push_back(index);
@@ -137,13 +142,8 @@ SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
     io.saved_for_weight.push_back(own("adapted", linear.choices * parts * rank_));
   }
   if (linear.has_experts()) {
-    // One expert at a time, to which all rows may go: what it reads, or what it yields.
-    own("one_expert", linear.weights >= 0 ? linear.columns() : linear.in_columns);
-    io.saved_for_weight.push_back(linear.choice);
-    io.saved_for_input = {linear.choice};
-    // How much a result counts has a gradient too, which the product's own input gives.
-    if (linear.weights >= 0) io.saved_for_input = {linear.choice, linear.weights, linear.in};
-    if (linear.weights >= 0) io.saved_for_weight.push_back(linear.weights);
+    // Rows by expert: what the product reads, or what it yields.
+    own("by_expert", linear.choices * (linear.combines ? linear.columns() : linear.in_columns));
   }
   return io;
 }
@@ -151,7 +151,7 @@ SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
 int ShapeChain::linear(const ShapeLinear& linear) {
   add_parameters(linear);
   SegmentIo io = linear_io(linear);
-  int64_t rows = linear.weights >= 0 ? 1 : linear.choices;
+  int64_t rows = linear.combines ? 1 : linear.choices;
   int out = activation(fmt::format("{}.out", linear.name), dtype_, rows * linear.columns());
   io.writes.push_back(out);
   segment(linear.name, std::move(io), [linear, rank = rank_](const MicroBatchShape& shape) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/expert_segments.h"
 #include "model/segment.h"
 
 namespace stagecoach {
@@ -21,10 +22,10 @@ struct ShapeRotation {
 /// A matrix product of a layer, as planning sees it.
 struct ShapeLinear {
   std::string_view name;
-  int in = 0;         ///< activation that is multiplied
-  int residual = -1;  ///< activation that is added
-  int choice = -1;    ///< which experts a row goes to; experts only
-  int weights = -1;   ///< by how much their results count; experts' last product only
+  int in = 0;             ///< activation that is multiplied
+  int residual = -1;      ///< activation that is added
+  RowChoice choice;       ///< which experts a row goes to; experts only
+  bool combines = false;  ///< the experts' results are one row again; experts' last product only
   int64_t in_columns = 0;
   /// Of the matrices side by side: query, key, value. One where the model's file has one.
   std::vector<int64_t> out_columns;
@@ -36,6 +37,7 @@ struct ShapeLinear {
 
   int64_t columns() const;
   bool has_experts() const { return experts > 0; }
+  ExpertSizes expert_sizes() const { return {experts, choices, in_columns, columns()}; }
 };
 
 /// Declares a layer: its activations, what its segments do with them and its parameters. Segments
@@ -45,7 +47,7 @@ class ShapeChain {
   /// `rank` 0: everything is trained; else only adapters of that rank.
   ShapeChain(std::string name, DType dtype, int64_t rank);
 
-  int activation(std::string_view name, DType dtype, int64_t columns);
+  int activation(std::string_view name, DType dtype, int64_t columns, int64_t fixed_rows = 0);
   DType dtype() const { return dtype_; }
 
   /// Adds a segment with parameters: its backward has a weight part unless the base is frozen.

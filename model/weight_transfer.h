@@ -39,6 +39,20 @@ WeightNaming naming_of(const WeightFolder& folder);
 /// A parameter's name in a file of this naming.
 std::string file_name_of(std::string_view parameter, WeightNaming naming);
 
+/// Whether the tensors of a folder hold the experts of a layer stacked.
+bool stacks_experts(const WeightFolder& folder);
+
+/// One of a stack's tensors by itself.
+struct ExpertTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t first = 0;  ///< its first element in the stack
+};
+/// The tensors that hold experts one by one where `name` of this shape holds them stacked; none for
+/// any other tensor.
+std::vector<ExpertTensor> experts_one_by_one(std::string_view name,
+                                             const std::vector<int64_t>& shape);
+
 /// Gives fp32 parameters of `block` from element `offset` on, as many as `out` has.
 using ParameterSource = std::function<void(int block, int64_t offset, std::span<float> out)>;
 /// Takes them. Disjoint ranges come from several threads at once.
@@ -58,9 +72,12 @@ struct LoadedWeights {
 /// MiB, layer by layer, on several threads where there is much to read; no tensor is ever whole in
 /// memory. Names with and without the family's prefix are read; buffers of its rules and unknown
 /// empty tensors are skipped; a tied head must equal the token embedding, or may stand in for it;
-/// experts may be stacked or one by one, whichever way the network has them. Any other tensor, a
-/// missing one, or one of another shape or dtype is refused by name before `sink` is called.
-/// Errors: those of `WeightFolder::open` and `SafetensorsFile::read_f32`.
+/// experts may be stacked or one by one, whichever way the network has them; matrices packed as
+/// MXFP4
+/// (`NAME_blocks` with `NAME_scales`) are unpacked and transposed, as GPT-OSS has them, a matrix of
+/// packed bytes in memory for each thread. Any other tensor, a missing one, or
+/// one of another shape or dtype is refused by name before `sink` is called. Errors: those of
+/// `WeightFolder::open` and `SafetensorsFile::read_f32`.
 Result<LoadedWeights> load_weights(const std::string& folder, const Network& network,
                                    const ParameterSink& sink, const LoadProgress& progress = {});
 

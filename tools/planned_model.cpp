@@ -86,8 +86,10 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   if (options.maps_base) map_frozen_blocks(model.network);
   model.architecture = source.architecture;
   if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
-    model.notes.push_back("rotary positions of " +
-                          describe_rotary(std::get<DecoderConfig>(*source.model).rotary));
+    const auto& decoder = std::get<DecoderConfig>(*source.model);
+    model.notes.push_back("rotary positions of " + describe_rotary(decoder.rotary));
+    std::string warning = training_warning(decoder);
+    if (!warning.empty()) model.notes.push_back(std::move(warning));
   }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);

@@ -14,6 +14,7 @@
 #include "core/float_pieces.h"
 #include "core/json.h"
 #include "model/adapter_set.h"
+#include "model/decoder_config.h"
 #include "model/model_source.h"
 #include "model/peft_adapter.h"
 #include "model/weight_match.h"
@@ -276,6 +277,12 @@ class Exporter {
     std::set<const FolderTensor*> seen;
     std::vector<SafetensorsTensor> tensors;
     for (const WeightPart& part : parts) {
+      if (part.scales != nullptr) {
+        return unimplemented(fmt::format(
+            "--merge-lora: tensor '{}' of '{}' is packed as MXFP4, and this version writes none: "
+            "export the adapter without the option",
+            part.tensor->info->name, base.path()));
+      }
       if (!seen.insert(part.tensor).second) continue;
       auto module = adapted.find(part.tensor->info->name);
       std::string name = module == adapted.end() ? "" : module->second;
@@ -334,16 +341,33 @@ class Exporter {
     WeightNaming naming = origin_.weights ? naming_of(*origin_.weights) : WeightNaming::kPrefixed;
     std::vector<SafetensorsTensor> tensors;
     for (const FolderTensor& tensor : weights.tensors()) {
-      SafetensorsTensor out;
-      out.name = file_name_of(tensor.info->name, naming);
-      out.type = type_of(out.name);
-      out.shape = tensor.info->shape;
-      out.read_f32 = [&tensor](int64_t first, std::span<float> piece) {
-        return tensor.file->read_f32(*tensor.info, first, piece);
-      };
-      tensors.push_back(std::move(out));
+      std::string name = file_name_of(tensor.info->name, naming);
+      std::vector<ExpertTensor> parts;
+      if (!keeps_stacks()) parts = experts_one_by_one(name, tensor.info->shape);
+      if (parts.empty()) parts.push_back({name, tensor.info->shape, 0});
+      for (ExpertTensor& part : parts) tensors.push_back(part_of(tensor, std::move(part)));
     }
     return write_tensors(folder, std::move(tensors));
+  }
+
+  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
+  /// stacked in every file.
+  bool keeps_stacks() const {
+    const Json* type = checkpoint_.record.model.find("model_type");
+    bool is_gpt_oss = type != nullptr && type->is_string() &&
+                      type->as_string() == model_family_name(ModelFamily::kGptOss);
+    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
+  }
+
+  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
+    SafetensorsTensor out;
+    out.name = std::move(part.name);
+    out.type = type_of(out.name);
+    out.shape = std::move(part.shape);
+    out.read_f32 = [&tensor, start = part.first](int64_t first, std::span<float> piece) {
+      return tensor.file->read_f32(*tensor.info, start + first, piece);
+    };
+    return out;
   }
 
   SafetensorsType type_of(const std::string& name) const {
@@ -363,6 +387,12 @@ class Exporter {
     const Json* architectures = checkpoint_.record.model.find("architectures");
     if (config.find("architectures") == nullptr && architectures != nullptr) {
       config["architectures"] = *architectures;
+    }
+    if (config.find("quantization_config") != nullptr) {
+      config = beside_plain_weights(config);
+      report_.notes.push_back(fmt::format(
+          "the weights are written as plain {}, so config.json has no quantization_config",
+          report_.dtype));
     }
     // Readers from before version 5 of transformers know the first name, later ones the second.
     config["torch_dtype"] = report_.dtype;

@@ -116,6 +116,8 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
   if (const auto* decoder = std::get_if<DecoderConfig>(&source.model)) {
     log_info(
         fmt::format("{}: rotary positions of {}", source.name, describe_rotary(decoder->rotary)));
+    std::string warning = training_warning(*decoder);
+    if (!warning.empty()) log_warning(fmt::format("{}: {}", source.name, warning));
   }
   STAGECOACH_RETURN_IF_ERROR(check_sequence(source, sequence));
   return source;

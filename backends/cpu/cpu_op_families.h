@@ -19,6 +19,7 @@ Status cpu_gelu_forward(const OpCall& call, TaskPool& pool);
 Status cpu_gelu_backward(const OpCall& call, TaskPool& pool);
 Status cpu_attention_forward(const OpCall& call, TaskPool& pool);
 Status cpu_attention_backward(const OpCall& call, TaskPool& pool);
+Status cpu_attention_sink_backward(const OpCall& call, TaskPool& pool);
 Status cpu_add(const OpCall& call, TaskPool& pool);
 Status cpu_multiply(const OpCall& call, TaskPool& pool);
 Status cpu_dropout(const OpCall& call, TaskPool& pool);
@@ -44,6 +45,15 @@ Status cpu_adamw(const OpCall& call, TaskPool& pool);
 Status cpu_finite_check(const OpCall& call, TaskPool& pool);
 Status cpu_join_master(const OpCall& call, TaskPool& pool);
 Status cpu_split_master(const OpCall& call, TaskPool& pool);
+Status cpu_route_forward(const OpCall& call, TaskPool& pool);
+Status cpu_route_backward(const OpCall& call, TaskPool& pool);
+Status cpu_group_rows(const OpCall& call, TaskPool& pool);
+Status cpu_gather_rows(const OpCall& call, TaskPool& pool);
+Status cpu_combine_rows(const OpCall& call, TaskPool& pool);
+Status cpu_combine_backward(const OpCall& call, TaskPool& pool);
+Status cpu_grouped_matmul(const OpCall& call, TaskPool& pool);
+Status cpu_grouped_matmul_weight(const OpCall& call, TaskPool& pool);
+Status cpu_grouped_column_sum(const OpCall& call, TaskPool& pool);
 
 /// Refuses the first of `count` ids outside [least, limit) as data loss, naming op, row and id.
 Status check_ids(const OpCall& call, const char* operand, const int32_t* ids, int64_t count,

@@ -32,6 +32,7 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_gelu_backward, kOwn},
     {cpu_attention_forward, kOwn},
     {cpu_attention_backward, kOwn},
+    {cpu_attention_sink_backward, kOwn},
     {cpu_add, kOwn},
     {cpu_multiply, kOwn},
     {cpu_dropout, kOwn},
@@ -57,6 +58,15 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_finite_check, kOwn},
     {cpu_join_master, kOwn},
     {cpu_split_master, kOwn},
+    {cpu_route_forward, kOwn},
+    {cpu_route_backward, kOwn},
+    {cpu_group_rows, kOwn},
+    {cpu_gather_rows, kOwn},
+    {cpu_combine_rows, kOwn},
+    {cpu_combine_backward, kOwn},
+    {cpu_grouped_matmul, kOneDnn},
+    {cpu_grouped_matmul_weight, kOneDnn},
+    {cpu_grouped_column_sum, kOwn},
 }};
 
 }  // namespace

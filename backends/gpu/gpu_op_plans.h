@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/gpu/gpu_launch_builder.h"
+#include "backends/gpu/kernels/matmul_tiles.h"
 #include "core/status.h"
 #include "hal/op_call.h"
 
@@ -37,11 +38,17 @@ std::string_view matmul_kernel(const MatmulPart& part);
 /// Begins its launch.
 void launch_matmul(GpuLaunchBuilder& builder, const GpuArch& arch, const MatmulPart& part);
 
+/// The tiles in which products of `dtype` are computed on `arch`.
+MatmulShape matmul_tile_shape(const GpuArch& arch, DType dtype);
+
 /// The two values by which kernels know a random stream, and what dropout compares words with.
 void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
 
 /// Reports the first of `ids` outside [least, limit).
 void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t least, int64_t limit);
+
+/// Reports the first row where a document neither begins nor goes on; nothing without `starts`.
+void add_document_check(GpuLaunchBuilder& builder, const TensorView& starts, int64_t sequence);
 
 /// Each appends the launches of its kinds; plan_op calls the one that serves the call's.
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder);
@@ -51,6 +58,7 @@ Status plan_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& bu
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 void plan_elementwise(const OpCall& call, GpuLaunchBuilder& builder);
 Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
+Status plan_experts(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder);
 void plan_reduction(const OpCall& call, GpuLaunchBuilder& builder);
 
 }  // namespace stagecoach

@@ -5,6 +5,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 
+#include "tests/backends/op_reference_experts.h"
 #include "tests/backends/op_test_rig.h"
 
 namespace stagecoach {
@@ -115,6 +116,38 @@ TEST_F(OpReferenceTest, AttentionGradients) {
   }
 }
 
+TEST_F(OpReferenceTest, GradientsOfMaskedAttentionWithSinks) {
+  for (bool dropped : {false, true}) {
+    reference::Attention sizes{
+        6, 4, 2, 3, 0.6, 3, rig_.random(4), {0, 0, 2, 2, 2, 5, 0, 0, 0, 0, 0, 0}};
+    int64_t rows = 2 * sizes.sequence;
+    Values qkv = rig_.random(rows * sizes.qkv_columns());
+    Values upper = rig_.random(rows * sizes.heads * sizes.head_dim);
+    Values keep;
+    if (dropped) {
+      keep = reference::dropout_factors({7, 1, 2, 3, 4}, 0.3f, rows * sizes.heads * sizes.sequence);
+    }
+    expect_gradient(qkv, reference::attention_grad(sizes, upper, qkv, keep), [&](const Values& x) {
+      return dot(upper, reference::attention(sizes, x, keep).out);
+    });
+    expect_gradient(sizes.sinks, reference::attention_sinks_grad(sizes, upper, qkv, keep),
+                    [&](const Values& x) {
+                      reference::Attention moved = sizes;
+                      moved.sinks = x;
+                      return dot(upper, reference::attention(moved, qkv, keep).out);
+                    });
+  }
+}
+
+/// By hand: two equal scores and a sink that weighs as much as both leave a quarter each.
+TEST_F(OpReferenceTest, SinksTakeTheirShare) {
+  reference::Attention sizes{3, 1, 1, 1, 1.0, 2, {std::log(2.0)}};
+  Values out = reference::attention(sizes, {0, 1, 100, 0, 1, 4, 0, 1, 8}, {}).out;
+  EXPECT_NEAR(out[0], 100.0 / 3.0, 1e-12);
+  EXPECT_NEAR(out[1], (100.0 + 4.0) / 4.0, 1e-12);
+  EXPECT_NEAR(out[2], (4.0 + 8.0) / 4.0, 1e-12);
+}
+
 TEST_F(OpReferenceTest, AttentionOfOneTokenIsItsValue) {
   reference::Attention sizes{1, 2, 1, 3, 1.0};
   Values qkv = rig_.random(sizes.qkv_columns());
@@ -145,6 +178,46 @@ TEST_F(OpReferenceTest, SquaredErrorGradient) {
                     Values losses = reference::squared_error(x, target, 4);
                     return 0.7 * (losses[0] + losses[1] + losses[2]);
                   });
+}
+
+TEST_F(OpReferenceTest, ExpertGradients) {
+  constexpr int64_t kExperts = 5, kCount = 2, kIn = 3, kOut = 4, kRows = 6;
+  Values in = rig_.random(kRows * kIn), logits = rig_.random(kRows * kExperts);
+  Values matrices = rig_.random(kExperts * kIn * kOut), upper = rig_.random(kRows * kOut);
+  for (bool over_chosen : {false, true}) {
+    reference::Routing routing = reference::route(logits, kExperts, kCount, over_chosen);
+    reference::Grouping groups = reference::group(routing.choices, kExperts);
+    auto loss = [&](const Values& x, const Values& l, const Values& w) {
+      Values weights = reference::route(l, kExperts, kCount, over_chosen).weights;
+      Values rows = reference::gather(x, groups.order, {}, kIn, kCount);
+      Values products = reference::grouped_matmul(rows, w, {}, groups.experts, kIn, kOut, false);
+      Values out = reference::combine(products, groups.places, weights, {}, kOut, kCount);
+      double total = 0.0;
+      for (size_t i = 0; i < out.size(); ++i) total += out[i] * upper[i];
+      return total;
+    };
+    Values rows = reference::gather(in, groups.order, {}, kIn, kCount);
+    Values products =
+        reference::grouped_matmul(rows, matrices, {}, groups.experts, kIn, kOut, false);
+    Values plain = reference::gather(upper, groups.order, {}, kOut, kCount);
+    Values weighted = reference::gather(upper, groups.order, routing.weights, kOut, kCount);
+    Values weights_grad(routing.weights.size());
+    for (size_t s = 0; s < weights_grad.size(); ++s) {
+      auto first = static_cast<size_t>(groups.places[s]) * kOut;
+      for (size_t o = 0; o < kOut; ++o) weights_grad[s] += products[first + o] * plain[first + o];
+    }
+    expect_gradient(
+        logits,
+        reference::route_grad(weights_grad, logits, routing.choices, kExperts, kCount, over_chosen),
+        [&](const Values& l) { return loss(in, l, matrices); });
+    expect_gradient(matrices,
+                    reference::grouped_outer(rows, weighted, groups.experts, kExperts, kIn, kOut),
+                    [&](const Values& w) { return loss(in, logits, w); });
+    Values rows_grad =
+        reference::grouped_matmul(weighted, matrices, {}, groups.experts, kOut, kIn, true);
+    expect_gradient(in, reference::combine(rows_grad, groups.places, {}, {}, kIn, kCount),
+                    [&](const Values& x) { return loss(x, logits, matrices); });
+  }
 }
 
 TEST_F(OpReferenceTest, DropoutKeepsTheStatedShare) {

@@ -276,6 +276,22 @@ TEST_F(OpValidationTest, Numbers) {
       attention(), [](OpCall& call) { call.head_dim = 0; },
       "heads, kv_heads and head_dim are 2, 1 and 0, expected > 0");
   expect_refused(
+      attention(), [](OpCall& call) { call.window = -1; }, "window is -1, expected >= 0");
+  expect_refused(
+      attention(), [this](OpCall& call) { call.inputs[1] = f32({3}); },
+      "operand sinks has shape [3], expected dimension 0 to be 2");
+  expect_refused(
+      attention(), [this](OpCall& call) { call.inputs[2] = i32({3}); },
+      "operand document_starts has shape [3], expected dimension 0 to be 6");
+  OpCall gated = make_call(OpKind::kGatedSiluForward, {f32({4, 8})}, {f32({4, 8}), f32({4, 8})});
+  expect_refused(
+      gated, [](OpCall& call) { call.gated.is_interleaved = true; },
+      "up is set with is_interleaved");
+  for (float limit : {0.0f, kNaN}) {
+    expect_refused(
+        gated, [=](OpCall& call) { call.gated.limit = limit; }, "a limit > 0");
+  }
+  expect_refused(
       attention(), [](OpCall& call) { call.kv_heads = 3; },
       "heads is 2, expected a multiple of kv_heads 3");
   expect_refused(
@@ -293,10 +309,50 @@ TEST_F(OpValidationTest, NamesAndFlop) {
   OpCall backward = attention();
   backward.kind = OpKind::kAttentionBackward;
   EXPECT_EQ(op_flop(backward), 2.5 * op_flop(attention()));
+  OpCall narrow = attention();
+  narrow.window = 2;  // 1, 2 and 2 keys
+  EXPECT_EQ(op_flop(narrow), 2.0 * 2 * 5 * 4 * 2 * 2);
   OpCall loss = make_call(OpKind::kLinearCrossEntropyForward, {}, {f32({6, 5}), f32({9, 5})});
   EXPECT_EQ(op_flop(loss), 2.0 * 6 * 9 * 5);
   loss.kind = OpKind::kLinearCrossEntropyBackwardWeight;
   EXPECT_EQ(op_flop(loss), 4.0 * 6 * 9 * 5);
+}
+
+TEST_F(OpValidationTest, Experts) {
+  // Six rows, two of five experts each.
+  auto group = [this] {
+    return make_call(OpKind::kGroupRows, {i32({12}), i32({6, 2}), i32({6})}, {i32({6, 2})});
+  };
+  auto product = [this] {
+    OpCall call = make_call(OpKind::kGroupedMatmul, {f32({12, 7})},
+                            {f32({12, 3}), f32({5, 7, 3}), i32({6}), f32({5, 7})});
+    call.transpose_b = true;
+    return call;
+  };
+  auto combine = [this] {
+    return make_call(OpKind::kCombineBackward, {f32({12, 3}), f32({6, 2})},
+                     {f32({12, 3}), f32({12, 3}), i32({6, 2}), f32({6, 2}), f32({6, 7}),
+                      f32({5, 7}), i32({6, 2})});
+  };
+  expect_refused(make_call(OpKind::kRouteForward, {i32({6, 6}), f32({6, 6})}, {f32({6, 5})}),
+                 "6 experts are chosen, expected at most the 5 that there are");
+  expect_refused(
+      group(), [this](OpCall& call) { call.outputs[0] = i32({11}); },
+      "there are 11 grouped rows, expected 2 for each of 6 rows");
+  expect_refused(make_call(OpKind::kGatherRows, {f32({13, 3})}, {f32({6, 3}), i32({13})}),
+                 "there are 13 grouped rows, expected as many for each of 6 rows");
+  expect_refused(
+      product(), [this](OpCall& call) { call.inputs[2] = i32({5}); },
+      "there are 5 offsets, expected one more than experts, 5");
+  expect_refused(
+      product(), [](OpCall& call) { call.transpose_b = false; },
+      "operand b has shape [5,7,3], expected dimension 1 to be 3");
+  expect_refused(
+      product(), [this](OpCall& call) { call.inputs[2] = f32({6}); },
+      "operand offsets is fp32, expected int32");
+  expect_refused(
+      combine(), [](OpCall& call) { call.inputs[5] = {}; },
+      "some of out_grad, bias and choices are none, expected all or none of them");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "model/decoder.h"
 #include "tests/integration/training_fixture.h"
 #include "train/labels.h"
 
@@ -56,13 +57,34 @@ struct Training {
   std::unique_ptr<Trainer> trainer;
 };
 
-Training begin(const TinyRun& run) {
+/// A network whose rows go to two of five experts.
+Network make_experts() {
+  DecoderConfig config;
+  Architecture& a = config.architecture;
+  a.family = ModelFamily::kQwen3Moe;
+  a.vocabulary = 61;
+  a.positions = kLength;
+  a.hidden = 32;
+  a.layers = 2;
+  a.heads = 2;
+  a.kv_heads = 1;
+  a.head_dim = 16;
+  a.intermediate = 16;
+  a.experts = 5;
+  a.experts_per_token = 2;
+  config.initializer_range = 0.2;
+  config.normalizes_choice = true;
+  return make_decoder(config, NetworkHead::kLoss, DType::kF32, kLength).value();
+}
+
+Training begin(const TinyRun& run, bool has_experts = false) {
   Training training;
   training.devices = built_in_backends().open_devices(run.devices).value();
   std::vector<Device*> pointers;
   for (const auto& device : training.devices) pointers.push_back(device.get());
   Result<std::unique_ptr<Trainer>> trainer = Trainer::create(
-      make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(), pointers, run.options);
+      has_experts ? make_experts() : make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
+      pointers, run.options);
   EXPECT_TRUE(trainer.is_ok()) << trainer.status().to_string();
   training.trainer = std::move(trainer).value();
   training.trainer->initialize_parameters();
@@ -125,8 +147,8 @@ TinyRun run_of(int micro_batches, int64_t rounds, const std::string& devices) {
   return run;
 }
 
-Outcome train(const TinyRun& run, double learning_rate = 0.1) {
-  Training training = begin(run);
+Outcome train(const TinyRun& run, double learning_rate = 0.1, bool has_experts = false) {
+  Training training = begin(run, has_experts);
   Outcome outcome;
   for (int i = 0; i < kSteps; ++i) {
     Batch batch = batch_of(i);
@@ -167,6 +189,16 @@ TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothing) {
       }
     }
   }
+}
+
+// Rows are grouped by expert within a micro-batch; which micro-batch a row is in changes nothing.
+TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothingForExperts) {
+  Outcome one = train(run_of(1, 1, "cpu:1"), 0.1, true);
+  EXPECT_GT(distance(one.tensors, tensors_of(*begin(run_of(1, 1, "cpu:1"), true).trainer)).first,
+            1e-3);
+  expect_close(one, train(run_of(2, 1, "cpu:2"), 0.1, true), "2 micro-batches, cpu:2");
+  expect_close(one, train(run_of(4, 2, "cpu:2"), 0.1, true), "2 rounds, cpu:2");
+  expect_close(one, train(run_of(8, 1, "cpu:3"), 0.1, true), "8 micro-batches, cpu:3");
 }
 
 // At the default learning rate. Biases of keys have no gradient but rounding, which AdamW makes

@@ -62,6 +62,8 @@ class CaseMaker {
 
   HostTensor random(DType dtype, const Shape& shape, double spread = 1.0, double mean = 0.0);
   HostTensor ids(int64_t count, int64_t least, int64_t limit);
+  /// Of documents of 1 to `longest` rows, cut off where a sequence ends.
+  HostTensor document_starts(int64_t rows, int64_t sequence, int64_t longest);
   static HostTensor poisoned(DType dtype, const Shape& shape);
   static HostTensor zeros(DType dtype, const Shape& shape);
   /// What the oracle gives: for what a backward pass reads of the forward pass.
@@ -78,6 +80,9 @@ OpCase make_case(std::string name, OpKind kind, std::initializer_list<HostTensor
 /// Every operation in storage `dtype` over odd shapes: small ones for emulation, or those that
 /// hardware is to be proven with. Made one by one, since large ones hold much memory.
 std::vector<std::function<OpCase(CaseMaker&)>> op_cases(DType dtype, bool large);
+
+/// Those of experts, which `op_cases` has too.
+void add_experts(std::vector<std::function<OpCase(CaseMaker&)>>& makers, DType dtype, bool large);
 
 /// "" when `actual` is as close to the oracle as storage allows: integers, fp64 and all of adamw
 /// equal; relative

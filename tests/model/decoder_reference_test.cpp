@@ -168,30 +168,51 @@ TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
       ReferenceModel::must(SafetensorsFile::open(model_.folder() + "/model.safetensors"));
   SafetensorsFile saved =
       ReferenceModel::must(SafetensorsFile::open(folder.file("model.safetensors")));
-  size_t seen = 0;
-  for (size_t b = 0; b < network.blocks.size(); ++b) {
-    for (const ParameterInfo& parameter : network.blocks[b].parameters) {
-      const SafetensorInfo* tensor = file.find(parameter.name);
-      const SafetensorInfo* copy = saved.find(parameter.name);
-      ASSERT_TRUE(tensor != nullptr && copy != nullptr) << parameter.name;
-      EXPECT_EQ(tensor->shape, copy->shape);
-      std::vector<float> stored(static_cast<size_t>(parameter.shape.element_count()));
+  size_t seen = 0, written_tensors = 0;
+  for (const SafetensorInfo& copy : saved.header().tensors) {
+    if (file.find(copy.name + "_blocks") != nullptr) {
+      std::vector<double> unpacked = model_.expected("unpacked." + copy.name);
+      std::vector<float> written(unpacked.size());
+      ASSERT_TRUE(saved.read_f32(copy, 0, written).is_ok());
+      EXPECT_TRUE(std::equal(written.begin(), written.end(), unpacked.begin())) << copy.name;
+      seen += 2;  // blocks and scales
+      ++written_tensors;
+      continue;
+    }
+    // Experts of the file may be one by one.
+    std::vector<ExpertTensor> parts;
+    if (file.find(copy.name) == nullptr) parts = experts_one_by_one(copy.name, copy.shape);
+    if (parts.empty()) parts.push_back({copy.name, copy.shape, 0});
+    for (const ExpertTensor& part : parts) {
+      const SafetensorInfo* tensor = file.find(part.name);
+      ASSERT_NE(tensor, nullptr) << part.name;
+      EXPECT_EQ(tensor->shape, part.shape);
+      std::vector<float> stored(
+          static_cast<size_t>(tensor->size / safetensors_type_size(tensor->type)));
       std::vector<float> written(stored.size());
       ASSERT_TRUE(file.read_f32(*tensor, 0, stored).is_ok());
-      ASSERT_TRUE(saved.read_f32(*copy, 0, written).is_ok());
+      ASSERT_TRUE(saved.read_f32(copy, part.first, written).is_ok());
       EXPECT_EQ(std::memcmp(stored.data(), written.data(), stored.size() * sizeof(float)), 0)
-          << parameter.name;
+          << part.name;
       ++seen;
     }
+    ++written_tensors;
   }
   EXPECT_EQ(seen, file.header().tensors.size());
-  EXPECT_EQ(seen, saved.header().tensors.size());
+  size_t parameters_of_network = 0;
+  for (const ParameterBlock& block : network.blocks) {
+    parameters_of_network += block.parameters.size();
+  }
+  EXPECT_EQ(written_tensors, parameters_of_network);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,
                          testing::Values("gpt2", "llama-plain", "llama-linear", "llama-llama3",
                                          "llama-llama3-tied-biases", "qwen3", "qwen3-tied-yarn",
-                                         "qwen3-linear", "gpt2-narrow"),
+                                         "qwen3-linear", "gpt2-narrow", "qwen3-moe",
+                                         "qwen3-moe-one-by-one", "qwen3-moe-tied-top1",
+                                         "qwen3-windows", "qwen3-windows-by-layer", "gpt-oss",
+                                         "gpt-oss-limits", "gpt-oss-mxfp4"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

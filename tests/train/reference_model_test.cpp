@@ -83,7 +83,8 @@ TEST_P(ReferenceTraining, StartsAtTheLossOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceTraining,
                          testing::Combine(testing::Values("gpt2", "llama-linear",
                                                           "llama-llama3-tied-biases",
-                                                          "qwen3-tied-yarn"),
+                                                          "qwen3-tied-yarn", "qwen3-moe-one-by-one",
+                                                          "gpt-oss", "gpt-oss-mxfp4"),
                                           testing::Values(Case{"roundpipe", DType::kF32, 1e-5},
                                                           Case{"1f1b", DType::kF32, 1e-5},
                                                           Case{"roundpipe", DType::kBF16, 5e-2})));
