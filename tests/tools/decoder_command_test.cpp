@@ -216,11 +216,10 @@ TEST_P(DecoderCommand, RefusesByName) {
               HasSubstr("sliding_window is 8 in layer 1, expected at least the sequence"));
 }
 
+constexpr const char* kFamilies[] = {"llama", "qwen3", "qwen3_moe"};
+
 INSTANTIATE_TEST_SUITE_P(Families, DecoderCommand, testing::Values(kLlama, kQwen3, kQwen3Moe),
-                         [](const auto& param) {
-                           constexpr const char* kNames[] = {"llama", "qwen3", "qwen3_moe"};
-                           return std::string(kNames[param.index]);
-                         });
+                         [](const auto& param) { return std::string(kFamilies[param.index]); });
 
 /// Experts in folders of both kinds.
 class ExpertsCommand : public testing::Test {
