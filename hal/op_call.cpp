@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "gelu_backward",
     "attention_forward",
     "attention_backward",
+    "attention_sink_backward",
     "add",
     "multiply",
     "dropout",
@@ -58,10 +59,14 @@ double dim(const TensorView& tensor, int axis) {
   return static_cast<double>(tensor.shape[axis]);
 }
 
-/// Scores and weighted values of the causal half, one multiply-add each a head dimension.
+/// Scores and weighted values of the keys that queries see, one multiply-add each a head dimension.
+/// Where documents end is not known here: they count as one.
 double attention_forward_flop(const OpCall& call, double rows) {
   double sequence = static_cast<double>(call.sequence);
-  double pairs = rows / sequence * sequence * (sequence + 1.0) / 2.0;
+  bool has_window = call.window > 0 && call.window < call.sequence;
+  double window = has_window ? static_cast<double>(call.window) : sequence;
+  // All keys of the first `window` queries' half, then `window` for each of the others.
+  double pairs = rows / sequence * (window * (window + 1.0) / 2.0 + (sequence - window) * window);
   double head_columns = static_cast<double>(call.heads) * static_cast<double>(call.head_dim);
   return 2.0 * 2.0 * pairs * head_columns;
 }
@@ -123,6 +128,8 @@ double op_flop(const OpCall& call) {
       return attention_forward_flop(call, dim(first, 0));
     case OpKind::kAttentionBackward:
       return 2.5 * attention_forward_flop(call, dim(first, 0));
+    case OpKind::kAttentionSinkBackward:
+      return 2.0 * static_cast<double>(first.element_count());
     case OpKind::kLinearCrossEntropyForward:
       return 2.0 * dim(first, 0) * dim(call.inputs[1], 0) * dim(first, 1);
     case OpKind::kLinearCrossEntropyBackwardInput:

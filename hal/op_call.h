@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "core/label.h"
@@ -23,6 +24,7 @@ enum class OpKind : uint8_t {
   kGeluBackward,
   kAttentionForward,
   kAttentionBackward,
+  kAttentionSinkBackward,
   kAdd,
   kMultiply,
   kDropout,
@@ -72,6 +74,15 @@ struct AdamWNumbers {
   int64_t step = 1;  ///< from 1, for bias correction
 };
 
+/// Numbers of a gated activation: (clamp(up) + up_offset) * g * sigmoid(alpha * g), where g is the
+/// gate cut off above `limit` and up is clamped to ± `limit`. As they stand: silu(gate) * up.
+struct GatedNumbers {
+  float alpha = 1.0f;
+  float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0.0f;
+  bool is_interleaved = false;  ///< one tensor holds a row's gates and ups in turn, gate first
+};
+
 /// What of an AdamW update is equal for all elements.
 struct AdamWFactors {
   float beta1, one_minus_beta1;
@@ -107,6 +118,8 @@ struct OpCall {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  ///< attention: keys a query sees, itself the last; 0: all up to itself
+  GatedNumbers gated;
   AdamWNumbers adamw;
 };
 

@@ -53,19 +53,24 @@ struct OpRequests {
     Label label;
   };
   struct AttentionForward {
-    TensorView out, lse, qkv;
-    int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    TensorView out, lse, qkv, sinks, document_starts;
+    int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
     float scale = 1.0f;
     float drop_probability = 0.0f;
     RandomKey key;
     Label label;
   };
   struct AttentionBackward {
-    TensorView qkv_grad, out_grad, qkv, out, lse;
-    int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    TensorView qkv_grad, out_grad, qkv, out, lse, sinks, document_starts;
+    int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
     float scale = 1.0f;
     float drop_probability = 0.0f;
     RandomKey key;
+    Label label;
+  };
+  struct AttentionSinkBackward {
+    TensorView sinks_grad, out_grad, out, lse, sinks;
+    int64_t heads = 0, head_dim = 0;
     Label label;
   };
   struct Add {
@@ -163,10 +168,12 @@ struct OpRequests {
   };
   struct GatedSiluForward {
     TensorView out, gate, up;
+    GatedNumbers numbers;
     Label label;
   };
   struct GatedSiluBackward {
     TensorView gate_grad, up_grad, out_grad, gate, up;
+    GatedNumbers numbers;
     Label label;
   };
   struct AdamW {

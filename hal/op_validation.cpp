@@ -92,10 +92,19 @@ constexpr OperandRule kElementwiseIn[] = {{"in", kS, "*"}};
 constexpr OperandRule kElementwiseInGrad[] = {{"in_grad", kS, "*"}};
 constexpr OperandRule kGeluBackwardIn[] = {{"out_grad", kS, "*"}, {"in", kS, "*"}};
 constexpr OperandRule kAttentionForwardOut[] = {{"out", kS, "RO"}, {"lse", kF, "RH"}};
-constexpr OperandRule kAttentionForwardIn[] = {{"qkv", kS, "RQ"}};
+constexpr OperandRule kAttentionForwardIn[] = {{"qkv", kS, "RQ"},
+                                               {"sinks", kS, "H", kOptional},
+                                               {"document_starts", Element::kI32, "R", kOptional}};
 constexpr OperandRule kAttentionBackwardOut[] = {{"qkv_grad", kS, "RQ"}};
-constexpr OperandRule kAttentionBackwardIn[] = {
-    {"out_grad", kS, "RO"}, {"qkv", kS, "RQ"}, {"out", kS, "RO"}, {"lse", kF, "RH"}};
+constexpr OperandRule kAttentionBackwardIn[] = {{"out_grad", kS, "RO"},
+                                                {"qkv", kS, "RQ"},
+                                                {"out", kS, "RO"},
+                                                {"lse", kF, "RH"},
+                                                {"sinks", kS, "H", kOptional},
+                                                {"document_starts", Element::kI32, "R", kOptional}};
+constexpr OperandRule kAttentionSinkBackwardOut[] = {{"sinks_grad", kF, "H"}};
+constexpr OperandRule kAttentionSinkBackwardIn[] = {
+    {"out_grad", kS, "RO"}, {"out", kS, "RO"}, {"lse", kF, "RH"}, {"sinks", kS, "H"}};
 constexpr OperandRule kPairIn[] = {{"a", kS, "*"}, {"b", kS, "*"}};
 constexpr OperandRule kDropoutIn[] = {{"in", kS, "*"}, {"residual", kS, "*", kOptional}};
 constexpr OperandRule kCrossEntropyForwardOut[] = {{"loss", kF, "R"}, {"lse", kF, "R"}};
@@ -199,6 +208,7 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kElementwiseInGrad, kGeluBackwardIn, kCanAccumulate | kInPlace},
     {kAttentionForwardOut, kAttentionForwardIn, kSequence | kHeads | kDrops},
     {kAttentionBackwardOut, kAttentionBackwardIn, kSequence | kHeads | kDrops},
+    {kAttentionSinkBackwardOut, kAttentionSinkBackwardIn, kHeads},
     {kElementwiseOut, kPairIn, kInPlace},
     {kElementwiseOut, kPairIn, kCanAccumulate | kInPlace},
     {kElementwiseOut, kDropoutIn, kCanAccumulate | kInPlace | kDrops},
@@ -342,6 +352,7 @@ Status Validator::check_numbers() const {
       !(call_.drop_probability >= 0.0f && call_.drop_probability < 1.0f)) {
     return refuse(fmt::format("drop_probability is {}, expected [0, 1)", call_.drop_probability));
   }
+  if (call_.window < 0) return refuse(fmt::format("window is {}, expected >= 0", call_.window));
   if ((rule_.traits & kSequence) && call_.sequence <= 0) {
     return refuse(fmt::format("sequence is {}, expected > 0", call_.sequence));
   }
@@ -549,7 +560,18 @@ Status Validator::check_dim(const OperandRule& rule, const TensorView& tensor, i
 /// A gate tensor is as wide as the result, or twice that when it holds `up` too.
 Status Validator::check_gate() const {
   if (sizes_['G'] == 0) return Status::ok();
+  const GatedNumbers& numbers = call_.gated;
+  if (!std::isfinite(numbers.alpha) || !std::isfinite(numbers.up_offset) ||
+      !(numbers.limit > 0.0f)) {
+    return refuse(
+        fmt::format("alpha is {}, up_offset {}, limit {}: expected finite ones and a "
+                    "limit > 0",
+                    numbers.alpha, numbers.up_offset, numbers.limit));
+  }
   size_t up = call_.kind == OpKind::kGatedSiluForward ? 1 : 2;
+  if (numbers.is_interleaved && !call_.inputs[up].is_none()) {
+    return refuse("up is set with is_interleaved, expected one tensor of both");
+  }
   int64_t expected = call_.inputs[up].is_none() ? 2 * sizes_['C'] : sizes_['C'];
   if (sizes_['G'] == expected) return Status::ok();
   return refuse(fmt::format("gate has {} columns, expected {} for {} columns of the result",

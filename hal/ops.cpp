@@ -16,6 +16,7 @@ void set_attention(OpCall& call, const Request& request) {
   call.heads = request.heads;
   call.kv_heads = request.kv_heads;
   call.head_dim = request.head_dim;
+  call.window = request.window;
   call.scale = request.scale;
   call.drop_probability = request.drop_probability;
   call.key = request.key;
@@ -103,15 +104,25 @@ Result<Timepoint> Ops::gelu_backward(Stream& stream, const GeluBackward& request
 
 Result<Timepoint> Ops::attention_forward(Stream& stream, const AttentionForward& request) {
   OpCall call = make_op_call(OpKind::kAttentionForward, request.label, {request.out, request.lse},
-                             {request.qkv});
+                             {request.qkv, request.sinks, request.document_starts});
   set_attention(call, request);
   return run(stream, call);
 }
 
 Result<Timepoint> Ops::attention_backward(Stream& stream, const AttentionBackward& request) {
   OpCall call = make_op_call(OpKind::kAttentionBackward, request.label, {request.qkv_grad},
-                             {request.out_grad, request.qkv, request.out, request.lse});
+                             {request.out_grad, request.qkv, request.out, request.lse,
+                              request.sinks, request.document_starts});
   set_attention(call, request);
+  return run(stream, call);
+}
+
+Result<Timepoint> Ops::attention_sink_backward(Stream& stream,
+                                               const AttentionSinkBackward& request) {
+  OpCall call = make_op_call(OpKind::kAttentionSinkBackward, request.label, {request.sinks_grad},
+                             {request.out_grad, request.out, request.lse, request.sinks});
+  call.heads = call.kv_heads = request.heads;
+  call.head_dim = request.head_dim;
   return run(stream, call);
 }
 

@@ -67,12 +67,21 @@ class Ops : public OpRequests, public ExpertOps {
 
   /// Causal attention within each sequence. qkv[R, (H + 2*Hkv) * D] holds all query heads, then key
   /// heads, then value heads; out[R, H*D]; lse[R,H] fp32 (log of the softmax denominator).
+  /// With `window` > 0 the query at position p sees keys from p - window + 1 on. sinks[H], may be
+  /// none, is a score that joins a head's denominators and has no value. document_starts int32 [R],
+  /// may be none: the position in its sequence where a row's document begins; keys before it are
+  /// not seen. Each is its row's own position or as the row's before it; else a data loss failure
+  /// of the stream.
   /// Probabilities are dropped with `drop_probability`, keyed by element ((row * H + head) * T +
-  /// key position), replayed by the backward pass. H % Hkv == 0. Call: out, lse | qkv.
+  /// key position), replayed by the backward pass. H % Hkv == 0.
+  /// Call: out, lse | qkv, sinks, document_starts.
   Result<Timepoint> attention_forward(Stream& stream, const AttentionForward& request);
   /// qkv_grad (overwritten) from out_grad and what the forward pass read and wrote.
-  /// Call: qkv_grad | out_grad, qkv, out, lse.
+  /// Call: qkv_grad | out_grad, qkv, out, lse, sinks, document_starts.
   Result<Timepoint> attention_backward(Stream& stream, const AttentionBackward& request);
+  /// sinks_grad[H] (fp32, added to) -= sum over rows of exp(sinks - lse) * (out . out_grad).
+  /// Call: sinks_grad | out_grad, out, lse, sinks.
+  Result<Timepoint> attention_sink_backward(Stream& stream, const AttentionSinkBackward& request);
 
   /// out = a + b, elementwise, one shape. Call: out | a, b.
   Result<Timepoint> add(Stream& stream, const Add& request);
@@ -141,8 +150,8 @@ class Ops : public OpRequests, public ExpertOps {
   /// Both [D], fp32, added to. Call: q_weight_grad, k_weight_grad | out_grad, in, rstd.
   Result<Timepoint> qk_norm_backward_weight(Stream& stream, const QkNormBackwardWeight& request);
 
-  /// out[R,C] = silu(gate) * up; without `up`, gate[R,2C] holds a row's gate, then its up.
-  /// Call: out | gate, up.
+  /// out[R,C] = silu(gate) * up, or what GatedNumbers says; without `up`, gate[R,2C] holds a row's
+  /// gate, then its up, or both in turn. Call: out | gate, up.
   Result<Timepoint> gated_silu_forward(Stream& stream, const GatedSiluForward& request);
   /// The gradients lie as gate and up do. Call: gate_grad, up_grad | out_grad, gate, up.
   Result<Timepoint> gated_silu_backward(Stream& stream, const GatedSiluBackward& request);

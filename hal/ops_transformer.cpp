@@ -74,14 +74,18 @@ Result<Timepoint> Ops::qk_norm_backward_weight(Stream& stream,
 }
 
 Result<Timepoint> Ops::gated_silu_forward(Stream& stream, const GatedSiluForward& request) {
-  return run(stream, make_op_call(OpKind::kGatedSiluForward, request.label, {request.out},
-                                  {request.gate, request.up}));
+  OpCall call = make_op_call(OpKind::kGatedSiluForward, request.label, {request.out},
+                             {request.gate, request.up});
+  call.gated = request.numbers;
+  return run(stream, call);
 }
 
 Result<Timepoint> Ops::gated_silu_backward(Stream& stream, const GatedSiluBackward& request) {
-  return run(stream, make_op_call(OpKind::kGatedSiluBackward, request.label,
-                                  {request.gate_grad, request.up_grad},
-                                  {request.out_grad, request.gate, request.up}));
+  OpCall call =
+      make_op_call(OpKind::kGatedSiluBackward, request.label, {request.gate_grad, request.up_grad},
+                   {request.out_grad, request.gate, request.up});
+  call.gated = request.numbers;
+  return run(stream, call);
 }
 
 Result<Timepoint> Ops::adamw(Stream& stream, const AdamW& request) {

@@ -159,12 +159,32 @@ class ShapeReader {
     const Json* method = quantization->find("quant_method");
     bool is_mxfp4 = method != nullptr && method->is_string() && method->as_string() == "mxfp4";
     if (!is_mxfp4 || family() != ModelFamily::kGptOss) {
-      return fields_.refuse(
-          "quantization_config", quantization->dump(),
-          "none: this version plans fp32, bf16 and fp16 weights, and GPT-OSS's mxfp4 as "
-          "unpacked");
+      return fields_.refuse("quantization_config", quantization->dump(),
+                            "none: this version has fp32, bf16 and fp16 weights, and GPT-OSS's "
+                            "mxfp4, which it unpacks");
+    }
+    for (const auto& [key, value] : quantization->members()) {
+      if (key == "modules_to_not_convert") {
+        STAGECOACH_RETURN_IF_ERROR(check_plain_modules(value));
+      } else if (key != "quant_method" && key != "dequantize") {
+        return fields_.refuse("quantization_config." + key, value.dump(),
+                              "quant_method, modules_to_not_convert and dequantize alone");
+      }
     }
     fields_.note_default("quantization_config: mxfp4 weights count as unpacked");
+    return Status::ok();
+  }
+
+  /// What is packed are the experts, and nothing else is.
+  Status check_plain_modules(const Json& modules) {
+    constexpr std::string_view kField = "quantization_config.modules_to_not_convert";
+    if (modules.is_null()) return Status::ok();
+    if (!modules.is_array()) return fields_.refuse(kField, modules.dump(), "a list of names");
+    for (const Json& module : modules.items()) {
+      bool is_other = module.is_string() && module.as_string().find("experts") == std::string::npos;
+      if (!is_other)
+        return fields_.refuse(kField, module.dump(), "names of modules, not of experts");
+    }
     return Status::ok();
   }
 

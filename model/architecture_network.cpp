@@ -12,15 +12,6 @@ namespace stagecoach {
 
 namespace {
 
-/// Keys that all queries of one sequence see together: causal, at most `window` each where there is
-/// one.
-double query_key_pairs(int64_t sequence, int64_t window) {
-  auto tokens = static_cast<double>(sequence);
-  if (window == 0 || window >= sequence) return tokens * (tokens + 1) / 2;
-  auto keys = static_cast<double>(window);
-  return keys * (keys + 1) / 2 + (tokens - keys) * keys;
-}
-
 class ShapeBuilder {
  public:
   ShapeBuilder(const Architecture& architecture, const ShapeOptions& options)
@@ -157,16 +148,26 @@ class ShapeBuilder {
     int lse = layer.activation("attn.lse", DType::kF32, a_.heads);
     int out = layer.activation("attn.out", options_.dtype, a_.heads * a_.head_dim);
     if (a_.family == ModelFamily::kGptOss) layer.vector("attn.sinks", a_.heads);
+    bool has_sinks = a_.family == ModelFamily::kGptOss;
     SegmentIo io;
     io.reads = {qkv};
     io.writes = {lse, out};
     io.saved_for_input = {qkv, lse, out};
-    io.weightless = true;
-    auto flop = [a = a_, window](const MicroBatchShape& shape) {
-      // Scores and weighted values, a multiply-add each a head dimension; as op_flop.
-      double pairs = static_cast<double>(shape.sequences) * query_key_pairs(shape.sequence, window);
-      double forward = 4 * pairs * static_cast<double>(a.heads * a.head_dim);
-      return SegmentFlop{forward, 2.5 * forward, 0};
+    if (has_sinks) io.saved_for_weight = {lse, out};
+    io.weightless = !has_sinks;
+    auto flop = [a = a_, window, has_sinks](const MicroBatchShape& shape) {
+      OpCall call;
+      call.inputs[0].shape = Shape{shape.rows(), a.heads * a.head_dim};
+      call.sequence = shape.sequence;
+      call.heads = a.heads;
+      call.head_dim = a.head_dim;
+      call.window = window;
+      auto price = [&](OpKind kind) {
+        call.kind = kind;
+        return op_flop(call);
+      };
+      return SegmentFlop{price(OpKind::kAttentionForward), price(OpKind::kAttentionBackward),
+                         has_sinks ? price(OpKind::kAttentionSinkBackward) : 0};
     };
     layer.segment("attn", std::move(io), flop);
     return out;

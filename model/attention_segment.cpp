@@ -5,12 +5,15 @@
 namespace stagecoach {
 
 AttentionSegment::AttentionSegment(std::string name, Options options)
-    : BasicSegment(std::move(name), {.reads = {options.qkv},
-                                     .writes = {options.lse, options.out},
-                                     .saved_for_input = {options.qkv, options.lse, options.out},
-                                     .saved_for_weight = {},
-                                     .scratch_gradients = {},
-                                     .weightless = true}),
+    : BasicSegment(
+          std::move(name),
+          {.reads = {options.qkv},
+           .writes = {options.lse, options.out},
+           .saved_for_input = {options.qkv, options.lse, options.out},
+           .saved_for_weight = options.sinks.is_none() ? std::vector<int>{}
+                                                       : std::vector<int>{options.lse, options.out},
+           .scratch_gradients = {},
+           .weightless = options.sinks.is_none()}),
       options_(options) {}
 
 float AttentionSegment::scale() const {
@@ -18,17 +21,21 @@ float AttentionSegment::scale() const {
 }
 
 SegmentFlop AttentionSegment::flop(const MicroBatchShape& shape) const {
-  auto price = [&](OpKind kind) {
+  auto price = [&](OpKind kind, int64_t columns) {
     OpCall call;
     call.kind = kind;
-    call.inputs[0].shape = Shape{shape.rows(), qkv_columns()};
+    call.inputs[0].shape = Shape{shape.rows(), columns};
     call.sequence = shape.sequence;
     call.heads = options_.heads;
     call.kv_heads = options_.kv_heads;
     call.head_dim = options_.head_dim;
+    call.window = options_.window;
     return op_flop(call);
   };
-  return {price(OpKind::kAttentionForward), price(OpKind::kAttentionBackward), 0};
+  int64_t out_columns = options_.heads * options_.head_dim;
+  return {price(OpKind::kAttentionForward, qkv_columns()),
+          price(OpKind::kAttentionBackward, qkv_columns()),
+          options_.sinks.is_none() ? 0 : price(OpKind::kAttentionSinkBackward, out_columns)};
 }
 
 Status AttentionSegment::forward(SegmentRun& run) const {
@@ -36,10 +43,12 @@ Status AttentionSegment::forward(SegmentRun& run) const {
   request.out = run.activation(options_.out);
   request.lse = run.activation(options_.lse);
   request.qkv = run.activation(options_.qkv);
+  request.sinks = parameter_of(run, options_.sinks);
   request.sequence = run.shape().sequence;
   request.heads = options_.heads;
   request.kv_heads = options_.kv_heads;
   request.head_dim = options_.head_dim;
+  request.window = options_.window;
   request.scale = scale();
   request.drop_probability = drop_probability(run);
   request.key = run.key(options_.site);
@@ -56,15 +65,32 @@ Status AttentionSegment::backward_input(SegmentRun& run) const {
   request.qkv = run.activation(options_.qkv);
   request.out = run.activation(options_.out);
   request.lse = run.activation(options_.lse);
+  request.sinks = parameter_of(run, options_.sinks);
   request.sequence = run.shape().sequence;
   request.heads = options_.heads;
   request.kv_heads = options_.kv_heads;
   request.head_dim = options_.head_dim;
+  request.window = options_.window;
   request.scale = scale();
   request.drop_probability = drop_probability(run);
   request.key = run.key(options_.site);
   request.label = input_label();
   return run.ops().attention_backward(run.stream(), request).status();
+}
+
+Status AttentionSegment::backward_weight(SegmentRun& run) const {
+  TensorView sinks_grad = gradient_of(run, options_.sinks);
+  if (sinks_grad.is_none()) return Status::ok();
+  Ops::AttentionSinkBackward request{};
+  request.sinks_grad = sinks_grad;
+  request.out_grad = run.gradient(options_.out);
+  request.out = run.activation(options_.out);
+  request.lse = run.activation(options_.lse);
+  request.sinks = parameter_of(run, options_.sinks);
+  request.heads = options_.heads;
+  request.head_dim = options_.head_dim;
+  request.label = weight_label();
+  return run.ops().attention_sink_backward(run.stream(), request).status();
 }
 
 }  // namespace stagecoach

@@ -5,8 +5,8 @@
 namespace stagecoach {
 
 /// out[R, H * D] = causal attention within each sequence over packed qkv[R, (H + 2 Hkv) * D]: all
-/// query heads, then keys, then values. Scores are scaled by 1 / sqrt(D). Must be the only reader
-/// of qkv, because its gradient is overwritten.
+/// query heads, then keys, then values. Scores are scaled by 1 / sqrt(D). Windows and
+/// sinks are those of Ops. Must be the only reader of qkv, because its gradient is overwritten.
 class AttentionSegment final : public BasicSegment {
  public:
   struct Options {
@@ -16,6 +16,8 @@ class AttentionSegment final : public BasicSegment {
     int64_t heads = 0;
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
+    int64_t window = 0;          ///< keys a query sees, itself the last; 0: all up to itself
+    ParameterRef sinks;          ///< [H]
     float drop_probability = 0;  ///< of attention weights
     uint32_t site = 0;           ///< random site inside the layer
   };
@@ -24,6 +26,7 @@ class AttentionSegment final : public BasicSegment {
   SegmentFlop flop(const MicroBatchShape& shape) const override;
   Status forward(SegmentRun& run) const override;
   Status backward_input(SegmentRun& run) const override;
+  Status backward_weight(SegmentRun& run) const override;
 
  private:
   float scale() const;

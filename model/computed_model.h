@@ -27,12 +27,11 @@ struct ParsedModel {
   std::vector<std::string> ignored;
 };
 
-/// Reads the text of a config.json of any computed family; errors as `parse_gpt2_config` and
+/// Reads the text of a config.json of any family; errors as `parse_gpt2_config` and
 /// `parse_decoder_config` have them.
 Result<ParsedModel> parse_model(std::string_view text, const std::string& source);
 
-/// A preset of a computed family. Errors: unimplemented for presets that are planned and simulated
-/// only, not found for any other name, with the nearest.
+/// A preset. Errors: not found for any other name, with the nearest.
 Result<ParsedModel> model_preset(std::string_view name);
 
 /// The shape of a model.

@@ -19,9 +19,9 @@ constexpr int kFirstLayerBlock = 2;
 
 /// Indices of a decoder block's parameters; of several that make one product, the first. -1: none.
 struct LayerParameters {
-  int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output = -1,
-      output_bias = -1, middle_norm = -1, router = -1, gate_up = -1, gate_up_bias = -1, down = -1,
-      down_bias = -1;
+  int input_norm = -1, qkv = -1, qkv_bias = -1, sinks = -1, router_bias = -1, q_norm = -1,
+      k_norm = -1, output = -1, output_bias = -1, middle_norm = -1, router = -1, gate_up = -1,
+      gate_up_bias = -1, down = -1, down_bias = -1;
 };
 
 /// Of the blocks a decoder layer uses; what is frozen comes first, as planning expects.
@@ -83,6 +83,8 @@ class DecoderBuilder {
     }
     return first;
   }
+  bool is_gpt_oss() const { return a_.family == ModelFamily::kGptOss; }
+
   /// A matrix [rows, columns] for each expert.
   int add_stack(ParameterBlock& block, const std::string& name, int64_t rows,
                 int64_t columns) const {
@@ -145,6 +147,10 @@ class DecoderBuilder {
       p.qkv_bias =
           add_biases(block, attention, {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}});
     }
+    if (is_gpt_oss()) {
+      p.sinks = block.add(attention + ".sinks", Shape{a_.heads}, false,
+                          {Initializer::Kind::kNormal, config_.initializer_range});
+    }
     if (a_.norms_heads()) {
       p.q_norm = add_norm_parameter(block, attention + ".q_norm.weight", a_.head_dim);
       p.k_norm = add_norm_parameter(block, attention + ".k_norm.weight", a_.head_dim);
@@ -154,9 +160,7 @@ class DecoderBuilder {
     p.middle_norm =
         add_norm_parameter(block, prefix + ".post_attention_layernorm.weight", a_.hidden);
     if (a_.has_experts()) {
-      p.router = add_matrices(block, mlp, {{"gate", a_.experts}}, a_.hidden);
-      p.gate_up = add_stack(block, mlp + ".experts.gate_up_proj", 2 * a_.intermediate, a_.hidden);
-      p.down = add_stack(block, mlp + ".experts.down_proj", a_.hidden, a_.intermediate);
+      add_expert_parameters(block, mlp);
       return block;
     }
     p.gate_up = add_matrices(
@@ -168,6 +172,28 @@ class DecoderBuilder {
     p.down = add_matrices(block, mlp, {{"down_proj", a_.hidden}}, a_.intermediate);
     if (a_.mlp_bias) p.down_bias = add_biases(block, mlp, {{"down_proj", a_.hidden}});
     return block;
+  }
+
+  /// GPT-OSS has its matrices as [in, out], with gates and ups in turn.
+  void add_expert_parameters(ParameterBlock& block, const std::string& mlp) {
+    LayerParameters& p = parameters_;
+    std::string_view router = is_gpt_oss() ? "router" : "gate";
+    std::string up = mlp + ".experts.gate_up_proj", down = mlp + ".experts.down_proj";
+    p.router = add_matrices(block, mlp, {{router, a_.experts}}, a_.hidden);
+    if (!is_gpt_oss()) {
+      p.gate_up = add_stack(block, up, 2 * a_.intermediate, a_.hidden);
+      p.down = add_stack(block, down, a_.hidden, a_.intermediate);
+      return;
+    }
+    auto add_stack_bias = [&](const std::string& name, int64_t columns) {
+      return block.add(name + "_bias", Shape{a_.experts, columns}, false,
+                       {Initializer::Kind::kZeros, 0});
+    };
+    p.router_bias = add_biases(block, mlp, {{router, a_.experts}});
+    p.gate_up = add_stack(block, up, a_.hidden, 2 * a_.intermediate);
+    p.gate_up_bias = add_stack_bias(up, 2 * a_.intermediate);
+    p.down = add_stack(block, down, a_.intermediate, a_.hidden);
+    p.down_bias = add_stack_bias(down, a_.hidden);
   }
 
   ChainBuilder embedding() const {
@@ -242,7 +268,7 @@ class DecoderBuilder {
     return norm.out;
   }
 
-  int add_attention(ChainBuilder& chain, int qkv) const {
+  int add_attention(ChainBuilder& chain, int qkv, int64_t window) const {
     AttentionSegment::Options options;
     options.qkv = qkv;
     options.lse = chain.activation("attn.lse", DType::kF32, a_.heads);
@@ -250,6 +276,8 @@ class DecoderBuilder {
     options.heads = a_.heads;
     options.kv_heads = a_.kv_heads;
     options.head_dim = a_.head_dim;
+    options.window = window;
+    options.sinks = layer_parameter(parameters_.sinks);
     options.drop_probability = static_cast<float>(config_.attention_drop);
     options.site = kDecoderAttentionSite;
     chain.segment<AttentionSegment>("attn", options);
@@ -264,8 +292,9 @@ class DecoderBuilder {
     chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
     int in = chain.activation("in", dtype_, a_.hidden);
     int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
-    LinearSegment::Options output = linear(add_attention(chain, heads), a_.heads * a_.head_dim,
-                                           a_.hidden, p.output, p.output_bias);
+    LinearSegment::Options output =
+        linear(add_attention(chain, heads, a_.window(index)), a_.heads * a_.head_dim, a_.hidden,
+               p.output, p.output_bias);
     output.residual = in;
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
@@ -277,10 +306,17 @@ class DecoderBuilder {
     return chain;
   }
 
+  GatedNumbers gate_numbers() const {
+    if (!is_gpt_oss()) return {};
+    return {static_cast<float>(config_.gate_alpha), static_cast<float>(config_.gate_limit), 1.0f,
+            true};
+  }
+
   /// `count` MLPs or experts to a row.
   int add_gate(ChainBuilder& chain, int gate_up, int64_t count) const {
     int product = chain.activation("mlp.product", dtype_, count * a_.intermediate);
-    chain.segment<GatedSiluSegment>("mlp.act", {gate_up, product, a_.intermediate, count});
+    chain.segment<GatedSiluSegment>("mlp.act",
+                                    {gate_up, product, a_.intermediate, count, gate_numbers()});
     return product;
   }
 
@@ -299,8 +335,9 @@ class DecoderBuilder {
   RowChoice add_route(ChainBuilder& chain, int norm) const {
     int64_t count = a_.experts_per_token;
     RouteSegment::Options route;
-    route.logits = add_linear(chain, "mlp.router",
-                              linear(norm, a_.hidden, a_.experts, parameters_.router, -1));
+    route.logits = add_linear(
+        chain, "mlp.router",
+        linear(norm, a_.hidden, a_.experts, parameters_.router, parameters_.router_bias));
     route.choice.weights = chain.activation("mlp.weights", DType::kF32, count);
     route.choice.choices = chain.activation("mlp.choices", DType::kI32, count);
     route.choice.order = chain.activation("mlp.order", DType::kI32, count);
@@ -322,6 +359,8 @@ class DecoderBuilder {
     up.rows = chain.activation("mlp.gate_up_proj.by_expert", dtype_, count * a_.hidden);
     up.out = chain.activation("mlp.gate_up_proj.out", dtype_, count * up.sizes.out_columns);
     up.weight = layer_parameter(parameters_.gate_up);
+    up.bias = layer_parameter(parameters_.gate_up_bias);
+    up.is_transposed = !is_gpt_oss();
     chain.segment<ExpertLinearSegment>("mlp.gate_up_proj", up);
     ExpertSumSegment::Options down;
     down.in = add_gate(chain, up.out, count);
@@ -331,6 +370,8 @@ class DecoderBuilder {
     down.products = chain.activation("mlp.down_proj.by_expert", dtype_, count * a_.hidden);
     down.out = chain.activation("mlp.down_proj.out", dtype_, a_.hidden);
     down.weight = layer_parameter(parameters_.down);
+    down.bias = layer_parameter(parameters_.down_bias);
+    down.is_transposed = !is_gpt_oss();
     chain.segment<ExpertSumSegment>("mlp.down_proj", down);
   }
 
@@ -363,18 +404,6 @@ class DecoderBuilder {
   Network network_;
 };
 
-Status check_windows(const Architecture& architecture, int64_t sequence) {
-  for (int64_t layer = 0; layer < architecture.layers; ++layer) {
-    int64_t window = architecture.window(layer);
-    if (window == 0 || window >= sequence) continue;
-    return unimplemented(fmt::format(
-        "sliding_window is {} in layer {}, expected at least the sequence, {}: this version "
-        "computes no sliding windows yet; shorten the sequence to {}",
-        window, layer, sequence, window));
-  }
-  return Status::ok();
-}
-
 }  // namespace
 
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
@@ -389,7 +418,6 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
     return invalid_argument(
         fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
   }
-  STAGECOACH_RETURN_IF_ERROR(check_windows(config.architecture, sequence));
   return DecoderBuilder(config, head, dtype, sequence).build();
 }
 

@@ -1,6 +1,7 @@
 #include "model/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <utility>
 
@@ -73,8 +74,12 @@ Status check_stored_type(ConfigFields& fields) {
 
 /// How tokens choose experts, and that no loss keeps them balanced.
 Status read_routing(ConfigFields& fields, DecoderConfig& config) {
+  // GPT-OSS knows nothing else.
+  bool is_gpt_oss = config.architecture.family == ModelFamily::kGptOss;
   STAGECOACH_RETURN_IF_ERROR(
-      fields.read_bool_or("norm_topk_prob", false, config.normalizes_choice));
+      is_gpt_oss ? Status::ok()
+                 : fields.read_bool_or("norm_topk_prob", false, config.normalizes_choice));
+  if (is_gpt_oss) config.normalizes_choice = true;
   bool balances = false;
   if (fields.find("output_router_logits") != nullptr) {
     STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("output_router_logits", false, balances));
@@ -88,8 +93,42 @@ Status read_routing(ConfigFields& fields, DecoderConfig& config) {
                        "balances experts");
 }
 
+/// The gated activation of GPT-OSS's experts, as it was published.
+constexpr double kGateAlpha = 1.702;
+constexpr double kGateLimit = 7;
+
+Status read_gate(ConfigFields& fields, DecoderConfig& config) {
+  STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("swiglu_alpha", kGateAlpha, config.gate_alpha));
+  STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("swiglu_limit", kGateLimit, config.gate_limit));
+  if (config.gate_limit > 0) return Status::ok();
+  return fields.refuse("swiglu_limit", fmt::format("{}", config.gate_limit), "above 0");
+}
+
+/// GPT-OSS has defaults of its own for how positions turn heads; a file that leaves them out is
+/// refused rather than guessed at.
+Status check_gives_rotary(ConfigFields& fields) {
+  const Json* theta = fields.find("rope_theta");
+  const Json* table = nullptr;
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    const Json* found = fields.find(name);
+    if (found == nullptr || !found->is_object()) continue;
+    table = found;
+    if (theta == nullptr) theta = found->find("rope_theta");
+  }
+  if (table == nullptr) {
+    return fields.refuse("rope_scaling", "missing", "a table, or rope_parameters");
+  }
+  return theta != nullptr ? Status::ok() : fields.refuse("rope_theta", "missing", "a number");
+}
+
 Status read_numbers(ConfigFields& fields, DecoderConfig& config) {
-  STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("rms_norm_eps", 1e-6, config.norm_epsilon));
+  bool is_gpt_oss = config.architecture.family == ModelFamily::kGptOss;
+  if (is_gpt_oss) {
+    STAGECOACH_RETURN_IF_ERROR(check_gives_rotary(fields));
+    STAGECOACH_RETURN_IF_ERROR(read_gate(fields, config));
+  }
+  STAGECOACH_RETURN_IF_ERROR(
+      fields.read_number_or("rms_norm_eps", is_gpt_oss ? 1e-5 : 1e-6, config.norm_epsilon));
   STAGECOACH_RETURN_IF_ERROR(fields.read_number_or("attention_dropout", 0, config.attention_drop));
   STAGECOACH_RETURN_IF_ERROR(
       fields.read_number_or("initializer_range", 0.02, config.initializer_range));
@@ -120,6 +159,18 @@ DecoderConfig published_numbers(const Architecture& architecture) {
     return config;
   }
   config.norm_epsilon = 1e-5;
+  if (architecture.family == ModelFamily::kGptOss) {
+    config.normalizes_choice = true;
+    config.gate_alpha = kGateAlpha;
+    config.gate_limit = kGateLimit;
+    config.rotary.kind = RotaryScaling::Kind::kYarn;
+    config.rotary.theta = 150000;
+    config.rotary.factor = 32;
+    config.rotary.original_positions = 4096;
+    config.rotary.truncates = false;
+    config.rotary.magnitude = 0.1 * std::log(32.0) + 1;
+    return config;
+  }
   config.rotary.kind = RotaryScaling::Kind::kLlama3;
   config.rotary.theta = 5e5;
   config.rotary.factor = 8;
@@ -146,19 +197,48 @@ Json rotary_to_json(const RotaryScaling& rotary) {
   return json;
 }
 
-}  // namespace
-
-bool is_computed_decoder(ModelFamily family) {
-  return family == ModelFamily::kLlama || family == ModelFamily::kQwen3 ||
-         family == ModelFamily::kQwen3Moe;
+/// Of transformers.
+std::string_view class_name(ModelFamily family) {
+  if (family == ModelFamily::kGptOss) return "GptOssForCausalLM";
+  if (family == ModelFamily::kQwen3Moe) return "Qwen3MoeForCausalLM";
+  return family == ModelFamily::kQwen3 ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
 }
+
+void add_mlp_fields(const DecoderConfig& config, Json& json) {
+  const Architecture& a = config.architecture;
+  bool is_qwen = a.family == ModelFamily::kQwen3Moe;
+  json[is_qwen ? "moe_intermediate_size" : "intermediate_size"] = a.intermediate;
+  if (!a.has_experts()) return;
+  json[is_qwen ? "num_experts" : "num_local_experts"] = a.experts;
+  json["num_experts_per_tok"] = a.experts_per_token;
+  if (!is_qwen) {
+    json["swiglu_alpha"] = config.gate_alpha;
+    json["swiglu_limit"] = config.gate_limit;
+    return;
+  }
+  json["norm_topk_prob"] = config.normalizes_choice;
+  json["decoder_sparse_step"] = int64_t{1};
+  json["mlp_only_layers"] = Json(Json::Array{});
+}
+
+/// One window for all layers that have one.
+void add_window_fields(const Architecture& a, Json& json) {
+  auto widest = std::max_element(a.windows.begin(), a.windows.end());
+  if (widest == a.windows.end() || *widest == 0) return;
+  Json::Array types;
+  for (int64_t window : a.windows) {
+    types.emplace_back(window > 0 ? "sliding_attention" : "full_attention");
+  }
+  json["layer_types"] = Json(std::move(types));
+  json["sliding_window"] = *widest;
+  if (a.family != ModelFamily::kGptOss) json["use_sliding_window"] = true;
+}
+
+}  // namespace
 
 Status check_decoder_config(const DecoderConfig& config) {
   const Architecture& a = config.architecture;
-  if (!is_computed_decoder(a.family)) {
-    return unimplemented(fmt::format("this version plans and simulates {} but does not compute it",
-                                     model_family_name(a.family)));
-  }
+  if (a.family == ModelFamily::kGpt2) return invalid_argument("gpt2 is no model of this kind");
   STAGECOACH_RETURN_IF_ERROR(check_architecture(a));
   if (!(config.norm_epsilon >= 0 && config.norm_epsilon < 1)) {
     return invalid_argument(
@@ -188,7 +268,7 @@ Status check_decoder_config(const DecoderConfig& config) {
     STAGECOACH_RETURN_IF_ERROR(
         check_gapless("num_key_value_heads x head_dim, with attention_bias,", keys));
   }
-  if (!a.mlp_bias) return Status::ok();
+  if (!a.mlp_bias || a.has_experts()) return Status::ok();
   return check_gapless("intermediate_size, with mlp_bias,", a.intermediate);
 }
 
@@ -203,16 +283,13 @@ Result<ParsedDecoderConfig> parse_decoder_config(std::string_view text, const st
   STAGECOACH_ASSIGN_OR_RETURN(Json json, parse_config_json(text, source));
   ConfigFields fields(json, source);
   STAGECOACH_ASSIGN_OR_RETURN(ModelFamily family, read_model_family(fields));
-  if (!is_computed_decoder(family)) {
-    return unimplemented(
-        fmt::format("{}: model_type is \"{}\"; this version plans and simulates it but does not "
-                    "compute it; it computes gpt2, llama, qwen3 and qwen3_moe",
-                    source, model_family_name(family)));
+  if (family == ModelFamily::kGpt2) {
+    return fields.refuse("model_type", "\"gpt2\"", "another: GPT-2 has a reader of its own");
   }
   ParsedDecoderConfig parsed;
   STAGECOACH_ASSIGN_OR_RETURN(parsed.config.architecture, read_architecture(fields, family));
   STAGECOACH_RETURN_IF_ERROR(read_numbers(fields, parsed.config));
-  if (family == ModelFamily::kQwen3Moe) {
+  if (parsed.config.architecture.has_experts()) {
     STAGECOACH_RETURN_IF_ERROR(read_routing(fields, parsed.config));
   }
   STAGECOACH_RETURN_IF_ERROR(check_settings(fields));
@@ -229,32 +306,21 @@ Result<ParsedDecoderConfig> parse_decoder_config(std::string_view text, const st
 
 Result<DecoderConfig> decoder_preset(std::string_view name) {
   STAGECOACH_ASSIGN_OR_RETURN(Architecture architecture, architecture_preset(name));
-  if (is_computed_decoder(architecture.family)) return published_numbers(architecture);
-  return unimplemented(fmt::format(
-      "preset '{}': this version plans and simulates it but does not compute it", name));
+  if (architecture.family != ModelFamily::kGpt2) return published_numbers(architecture);
+  return invalid_argument(fmt::format("preset '{}' is a GPT-2", name));
 }
 
 Json decoder_config_to_json(const DecoderConfig& config) {
   const Architecture& a = config.architecture;
   bool is_llama = a.family == ModelFamily::kLlama;
   Json json = Json::object();
-  json["architectures"] = Json(Json::Array{Json(is_llama          ? "LlamaForCausalLM"
-                                                : a.has_experts() ? "Qwen3MoeForCausalLM"
-                                                                  : "Qwen3ForCausalLM")});
+  json["architectures"] = Json(Json::Array{Json(std::string(class_name(a.family)))});
   json["model_type"] = model_family_name(a.family);
   json["vocab_size"] = a.vocabulary;
   json["max_position_embeddings"] = a.positions;
   json["hidden_size"] = a.hidden;
-  if (a.has_experts()) {
-    json["moe_intermediate_size"] = a.intermediate;
-    json["num_experts"] = a.experts;
-    json["num_experts_per_tok"] = a.experts_per_token;
-    json["norm_topk_prob"] = config.normalizes_choice;
-    json["decoder_sparse_step"] = int64_t{1};
-    json["mlp_only_layers"] = Json(Json::Array{});
-  } else {
-    json["intermediate_size"] = a.intermediate;
-  }
+  add_mlp_fields(config, json);
+  add_window_fields(a, json);
   json["num_hidden_layers"] = a.layers;
   json["num_attention_heads"] = a.heads;
   json["num_key_value_heads"] = a.kv_heads;
@@ -273,7 +339,16 @@ Json decoder_config_to_json(const DecoderConfig& config) {
   return json;
 }
 
+Json beside_plain_weights(const Json& json) {
+  Json plain = Json::object();
+  for (const auto& [key, value] : json.members()) {
+    if (key != "quantization_config") plain[key] = value;
+  }
+  return plain;
+}
+
 Json beside_fp32_weights(Json json) {
+  json = beside_plain_weights(json);
   json["dtype"] = "float32";
   json["torch_dtype"] = "float32";
   return json;

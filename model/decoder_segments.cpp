@@ -154,6 +154,7 @@ Status GatedSiluSegment::forward(SegmentRun& run) const {
   Ops::GatedSiluForward request;
   request.out = as_rows(run.activation(options_.out), options_.columns);
   request.gate = as_rows(run.activation(options_.in), 2 * options_.columns);
+  request.numbers = options_.numbers;
   request.label = forward_label();
   return run.ops().gated_silu_forward(run.stream(), request).status();
 }
@@ -165,6 +166,7 @@ Status GatedSiluSegment::backward_input(SegmentRun& run) const {
   request.gate_grad = as_rows(run.gradient(options_.in), 2 * options_.columns);
   request.out_grad = as_rows(run.gradient(options_.out), options_.columns);
   request.gate = as_rows(run.activation(options_.in), 2 * options_.columns);
+  request.numbers = options_.numbers;
   request.label = input_label();
   return run.ops().gated_silu_backward(run.stream(), request).status();
 }

@@ -52,8 +52,9 @@ class QkNormSegment final : public BasicSegment {
   Options options_;
 };
 
-/// out[R, C] = silu(gate) * up of in[R, 2 C], whose rows are gate, then up; with `count` each row
-/// holds so many of these. Must be the only reader of `in`, whose gradient is overwritten.
+/// out[R, C] = silu(gate) * up of in[R, 2 C], whose rows are gate, then up, or as `numbers` say;
+/// with `count` each row holds so many of these. Must be the only reader of `in`, whose gradient is
+/// overwritten.
 class GatedSiluSegment final : public BasicSegment {
  public:
   struct Options {
@@ -61,6 +62,7 @@ class GatedSiluSegment final : public BasicSegment {
     int out = 1;
     int64_t columns = 0;
     int64_t count = 1;
+    GatedNumbers numbers = {};
   };
   GatedSiluSegment(std::string name, Options options);
 

@@ -9,6 +9,7 @@
 
 #include "core/float_pieces.h"
 #include "core/log.h"
+#include "model/mxfp4.h"
 #include "model/weight_transfer.h"
 
 namespace stagecoach {
@@ -26,7 +27,12 @@ struct ExpertRule {
   size_t part_count;
 };
 
+/// What a parameter's name ends with where its matrices are packed.
+constexpr std::string_view kBlocks = "_blocks";
+constexpr std::string_view kScales = "_scales";
+
 constexpr std::string_view kExperts = ".experts.";
+constexpr std::string_view kStackBias = ".experts.gate_up_proj_bias";
 constexpr ExpertRule kExpertRules[] = {
     {"gate_up_proj", {"gate_proj.weight", "up_proj.weight"}, 2},
     {"down_proj", {"down_proj.weight", ""}, 1},
@@ -118,6 +124,16 @@ class WeightMatcher {
     return false;
   }
 
+  /// GPT-OSS's experts, which alone have biases, lie otherwise in stacks than one by one.
+  bool has_stacks_only() const {
+    for (const ParameterBlock& block : network_.blocks) {
+      for (const ParameterInfo& parameter : block.parameters) {
+        if (parameter.name.ends_with(kStackBias)) return true;
+      }
+    }
+    return false;
+  }
+
   static Result<bool> are_equal(const FolderTensor& a, const FolderTensor& b) {
     if (a.info->shape != b.info->shape) return false;
     bool equal = true;
@@ -137,8 +153,13 @@ class WeightMatcher {
   Status match_parameter(int block, const ParameterInfo& parameter) {
     const FolderTensor* tensor = find(parameter.name);
     if (tensor != nullptr) return add(*tensor, shape_of(parameter), block, parameter.offset);
+    const FolderTensor* blocks = find(parameter.name + std::string(kBlocks));
+    const FolderTensor* scales = find(parameter.name + std::string(kScales));
+    if (blocks != nullptr || scales != nullptr) {
+      return match_packed(block, parameter, blocks, scales);
+    }
     size_t experts = parameter.name.find(kExperts);
-    if (experts != std::string::npos) {
+    if (experts != std::string::npos && !has_stacks_only()) {
       std::string folder_name = parameter.name.substr(0, experts + kExperts.size());
       std::string rest = parameter.name.substr(folder_name.size());
       for (const ExpertRule& rule : kExpertRules) {
@@ -156,6 +177,42 @@ class WeightMatcher {
     }
     missing_.push_back(parameter.name);
     return Status::ok();
+  }
+
+  /// Packed matrices, each transposed: [E, columns, rows] of the network.
+  Status match_packed(int block, const ParameterInfo& parameter, const FolderTensor* blocks,
+                      const FolderTensor* scales) {
+    if (blocks == nullptr || scales == nullptr) {
+      std::string_view found = blocks == nullptr ? kScales : kBlocks;
+      std::string_view lacks = blocks == nullptr ? kBlocks : kScales;
+      return refuse(
+          fmt::format("tensor '{0}{1}' is there without '{0}{2}'", parameter.name, found, lacks));
+    }
+    std::vector<int64_t> shape = shape_of(parameter);
+    if (shape.size() != 3 || shape[1] % kMxfp4GroupColumns != 0) {
+      return refuse(
+          fmt::format("tensor '{}' is packed, but '{}' of the model has shape {}, "
+                      "expected matrices of a multiple of {} rows",
+                      blocks->info->name, parameter.name, format_shape(shape), kMxfp4GroupColumns));
+    }
+    int64_t groups = shape[1] / kMxfp4GroupColumns;
+    STAGECOACH_RETURN_IF_ERROR(
+        check_packed(*blocks, {shape[0], shape[2], groups, kMxfp4GroupBytes}));
+    STAGECOACH_RETURN_IF_ERROR(check_packed(*scales, {shape[0], shape[2], groups}));
+    for (int64_t i = 0; i < shape[0]; ++i) {
+      int64_t count = shape[1] * shape[2];
+      parts_.push_back({blocks, i * count, count, block, parameter.offset + i * count, scales});
+    }
+    used_.insert({blocks->info, scales->info});
+    return Status::ok();
+  }
+
+  Status check_packed(const FolderTensor& tensor, const std::vector<int64_t>& shape) const {
+    const SafetensorInfo& info = *tensor.info;
+    if (info.type == SafetensorsType::kU8 && info.shape == shape) return Status::ok();
+    return refuse(fmt::format("tensor '{}' is {} {}, expected U8 {}", info.name,
+                              safetensors_type_name(info.type), format_shape(info.shape),
+                              format_shape(shape)));
   }
 
   /// The number in "3.gate_proj.weight", where the end is `part`; else -1.
@@ -205,7 +262,8 @@ class WeightMatcher {
     STAGECOACH_RETURN_IF_ERROR(check_type(*stack.info));
     int64_t index = expert * part_count + static_cast<int64_t>(part);
     used_.insert(stack.info);
-    parts_.push_back({&stack, index * rows * columns, rows * columns, block, parameter.offset});
+    parts_.push_back(
+        {&stack, index * rows * columns, rows * columns, block, parameter.offset, nullptr});
     return Status::ok();
   }
 
@@ -226,7 +284,7 @@ class WeightMatcher {
     }
     STAGECOACH_RETURN_IF_ERROR(check_type(info));
     used_.insert(&info);
-    parts_.push_back({&tensor, 0, element_count(info), block, offset});
+    parts_.push_back({&tensor, 0, element_count(info), block, offset, nullptr});
     return Status::ok();
   }
 
@@ -261,6 +319,11 @@ class WeightMatcher {
 };
 
 }  // namespace
+
+ByteCount WeightPart::size_bytes() const {
+  if (scales == nullptr) return count * safetensors_type_size(tensor->info->type);
+  return count / kMxfp4GroupColumns * (kMxfp4GroupBytes + 1);
+}
 
 bool stacks_experts(const WeightFolder& folder) {
   return std::any_of(folder.tensors().begin(), folder.tensors().end(),

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/float_pieces.h"
 #include "core/task_pool.h"
+#include "model/mxfp4.h"
 #include "model/weight_match.h"
 
 namespace stagecoach {
@@ -19,6 +20,8 @@ constexpr ByteCount kParallelBytes = 64 * kMiB;
 constexpr int kMaxThreads = 8;
 /// Elements of a part that one thread reads in one go.
 constexpr int64_t kSliceElements = int64_t{4} << 20;
+/// Elements of packed matrices that are decoded in one go.
+constexpr int64_t kPackedPieceElements = int64_t{256} << 10;
 constexpr int64_t kReportIntervalNs = 250'000'000;
 
 const std::vector<WeightRules>& all_rules() {
@@ -29,14 +32,14 @@ const std::vector<WeightRules>& all_rules() {
   return kRules;
 }
 
-ByteCount byte_count(const WeightPart& part) {
-  return part.count * safetensors_type_size(part.tensor->info->type);
-}
-
 /// Large parts cut, so that threads share them.
 std::vector<WeightPart> cut(const std::vector<WeightPart>& parts) {
   std::vector<WeightPart> slices;
   for (const WeightPart& part : parts) {
+    if (part.scales != nullptr) {
+      slices.push_back(part);  // one matrix, which is read as a whole
+      continue;
+    }
     for (int64_t done = 0; done < part.count; done += kSliceElements) {
       WeightPart slice = part;
       slice.first += done;
@@ -68,14 +71,51 @@ class PartReader {
   }
 
  private:
+  Status read_plain(const WeightPart& slice) {
+    return for_each_float_piece(slice.count, [&](int64_t first, std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(
+          slice.tensor->file->read_f32(*slice.tensor->info, slice.first + first, piece));
+      return sink_(slice.block, slice.offset + first, piece);
+    });
+  }
+
+  /// A packed matrix: its bytes, a seventh of what it is in fp32, then some columns at a time.
+  Status read_packed(const WeightPart& slice) {
+    const std::vector<int64_t>& shape = slice.scales->info->shape;
+    Mxfp4Matrix matrix;
+    matrix.rows = shape[1];
+    matrix.groups = shape[2];
+    int64_t groups = matrix.rows * matrix.groups;
+    int64_t index = slice.first / slice.count;
+    std::vector<uint8_t> blocks(static_cast<size_t>(groups * kMxfp4GroupBytes));
+    std::vector<uint8_t> scales(static_cast<size_t>(groups));
+    auto read = [&](const FolderTensor& tensor, std::vector<uint8_t>& bytes) {
+      auto size = static_cast<ByteCount>(bytes.size());
+      return tensor.file->read(*tensor.info, index * size,
+                               std::as_writable_bytes(std::span(bytes)));
+    };
+    STAGECOACH_RETURN_IF_ERROR(read(*slice.tensor, blocks));
+    STAGECOACH_RETURN_IF_ERROR(read(*slice.scales, scales));
+    matrix.blocks = blocks;
+    matrix.scales = scales;
+    int64_t together = std::max<int64_t>(1, kPackedPieceElements / matrix.rows);
+    std::vector<float> piece;
+    for (int64_t column = 0; column < matrix.columns(); column += together) {
+      int64_t columns = std::min(together, matrix.columns() - column);
+      piece.resize(static_cast<size_t>(columns * matrix.rows));
+      if (Status status = decode_mxfp4_columns(matrix, column, piece); !status.is_ok()) {
+        return status.with_context(fmt::format("'{}', tensor '{}', matrix {}",
+                                               slice.tensor->file->path(), slice.tensor->info->name,
+                                               index));
+      }
+      STAGECOACH_RETURN_IF_ERROR(sink_(slice.block, slice.offset + column * matrix.rows, piece));
+    }
+    return Status::ok();
+  }
+
   Status read_slice(const WeightPart& slice) {
-    Status status =
-        for_each_float_piece(slice.count, [&](int64_t first, std::span<float> piece) -> Status {
-          STAGECOACH_RETURN_IF_ERROR(
-              slice.tensor->file->read_f32(*slice.tensor->info, slice.first + first, piece));
-          return sink_(slice.block, slice.offset + first, piece);
-        });
-    ByteCount read = read_bytes_ += byte_count(slice);
+    Status status = slice.scales != nullptr ? read_packed(slice) : read_plain(slice);
+    ByteCount read = read_bytes_ += slice.size_bytes();
     if (!progress_) return status;
     std::unique_lock lock(mutex_, std::try_to_lock);
     int64_t now_ns = RealClock::instance().now_ns();
@@ -133,7 +173,7 @@ Result<LoadedWeights> load_weights(const std::string& folder, const Network& net
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts, match_weights(weights, network));
   LoadedWeights loaded;
   loaded.naming = naming_of(weights);
-  for (const WeightPart& part : parts) loaded.bytes += byte_count(part);
+  for (const WeightPart& part : parts) loaded.bytes += part.size_bytes();
   STAGECOACH_RETURN_IF_ERROR(PartReader(sink, progress, loaded.bytes).read(cut(parts)));
   loaded.seconds = static_cast<double>(RealClock::instance().now_ns() - start_ns) * 1e-9;
   return loaded;

@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/float_pieces.h"
 #include "core/json.h"
+#include "model/decoder_config.h"
 #include "model/model_source.h"
 #include "model/weight_match.h"
 #include "model/weight_transfer.h"
@@ -219,8 +220,14 @@ class Exporter {
     return Status::ok();
   }
 
-  /// Of models whose experts may come either way, all tools read them one by one.
-  bool keeps_stacks() const { return origin_.weights && stacks_experts(*origin_.weights); }
+  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
+  /// stacked in every file.
+  bool keeps_stacks() const {
+    const Json* type = checkpoint_.record.model.find("model_type");
+    bool is_gpt_oss = type != nullptr && type->is_string() &&
+                      type->as_string() == model_family_name(ModelFamily::kGptOss);
+    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
+  }
 
   SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
     SafetensorsTensor out;
@@ -254,6 +261,12 @@ class Exporter {
     const Json* architectures = checkpoint_.record.model.find("architectures");
     if (config.find("architectures") == nullptr && architectures != nullptr) {
       config["architectures"] = *architectures;
+    }
+    if (config.find("quantization_config") != nullptr) {
+      config = beside_plain_weights(config);
+      report_.notes.push_back(fmt::format(
+          "the weights are written as plain {}, so config.json has no quantization_config",
+          report_.dtype));
     }
     // Readers from before version 5 of transformers know the first name, later ones the second.
     config["torch_dtype"] = report_.dtype;

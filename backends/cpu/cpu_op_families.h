@@ -19,6 +19,7 @@ Status cpu_gelu_forward(const OpCall& call, TaskPool& pool);
 Status cpu_gelu_backward(const OpCall& call, TaskPool& pool);
 Status cpu_attention_forward(const OpCall& call, TaskPool& pool);
 Status cpu_attention_backward(const OpCall& call, TaskPool& pool);
+Status cpu_attention_sink_backward(const OpCall& call, TaskPool& pool);
 Status cpu_add(const OpCall& call, TaskPool& pool);
 Status cpu_multiply(const OpCall& call, TaskPool& pool);
 Status cpu_dropout(const OpCall& call, TaskPool& pool);

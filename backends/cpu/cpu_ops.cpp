@@ -32,6 +32,7 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_gelu_backward, kOwn},
     {cpu_attention_forward, kOwn},
     {cpu_attention_backward, kOwn},
+    {cpu_attention_sink_backward, kOwn},
     {cpu_add, kOwn},
     {cpu_multiply, kOwn},
     {cpu_dropout, kOwn},

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "backends/cpu/cpu_op_families.h"
 #include "backends/cpu/cpu_tensor.h"
@@ -13,25 +14,66 @@ constexpr int64_t kRowTile = 16;
 constexpr int64_t kTask = 16 * 1024;
 constexpr int64_t kPiece = 1024;
 
-/// Where the gates and the ups of a row are: in two tensors, or side by side in one.
-struct GatedRow {
-  GatedRow(const TensorView& gate_tensor, const TensorView& up_tensor, int64_t columns)
+/// The gates and the ups of rows: in two tensors, side by side in one, or in turn in one.
+struct GatedRows {
+  GatedRows(const TensorView& gate_tensor, const TensorView& up_tensor, int64_t result_columns,
+            bool in_turn)
       : gate(gate_tensor),
         up(up_tensor.is_none() ? gate_tensor : up_tensor),
+        columns(result_columns),
         stride(gate_tensor.shape[1]),
-        offset(up_tensor.is_none() ? columns : 0) {}
-  int64_t gate_element(int64_t row) const { return row * stride; }
-  int64_t up_element(int64_t row) const { return row * stride + offset; }
+        offset(up_tensor.is_none() ? columns : 0),
+        is_interleaved(in_turn) {}
+
+  void read(int64_t row, float* gates, float* ups) const {
+    if (!is_interleaved) {
+      vec::load(gate.dtype, element_address(gate, row * stride), columns, gates);
+      vec::load(up.dtype, element_address(up, row * stride + offset), columns, ups);
+      return;
+    }
+    ScratchFrame frame;
+    float* both = frame.floats(2 * columns);
+    vec::load(gate.dtype, element_address(gate, row * stride), 2 * columns, both);
+    for (int64_t i = 0; i < columns; ++i) {
+      gates[i] = both[2 * i];
+      ups[i] = both[2 * i + 1];
+    }
+  }
+  /// Overwrites `gates` and `ups`.
+  void write(int64_t row, float* gates, float* ups) const {
+    if (!is_interleaved) {
+      write_floats(gate, row * stride, columns, gates, false);
+      write_floats(up, row * stride + offset, columns, ups, false);
+      return;
+    }
+    ScratchFrame frame;
+    float* both = frame.floats(2 * columns);
+    for (int64_t i = 0; i < columns; ++i) {
+      both[2 * i] = gates[i];
+      both[2 * i + 1] = ups[i];
+    }
+    write_floats(gate, row * stride, 2 * columns, both, false);
+  }
 
   const TensorView& gate;
   const TensorView& up;
+  int64_t columns;
   int64_t stride;
   int64_t offset;
+  bool is_interleaved;
 };
 
-/// sigmoid[i] = 1 / (1 + exp(-x[i])).
-void compute_sigmoid(float* sigmoid, const float* x, int64_t count) {
-  vec::scale(sigmoid, x, -1.0f, count);
+/// values[i], at most `high` and at least `low`; NaN stays.
+void clamp_values(float* values, float low, float high, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = values[i] > high ? high : values[i];
+    values[i] = values[i] < low ? low : values[i];
+  }
+}
+
+/// sigmoid[i] = 1 / (1 + exp(-alpha * x[i])).
+void compute_sigmoid(float* sigmoid, const float* x, float alpha, int64_t count) {
+  vec::scale(sigmoid, x, -alpha, count);
   vec::exp(sigmoid, sigmoid, count);
   for (int64_t i = 0; i < count; ++i) sigmoid[i] = 1.0f / (1.0f + sigmoid[i]);
 }
@@ -40,20 +82,21 @@ void compute_sigmoid(float* sigmoid, const float* x, int64_t count) {
 
 Status cpu_gated_silu_forward(const OpCall& call, TaskPool& pool) {
   const TensorView& out = call.outputs[0];
+  const GatedNumbers& numbers = call.gated;
   int64_t columns = out.shape[1];
-  GatedRow operands(call.inputs[0], call.inputs[1], columns);
+  GatedRows operands(call.inputs[0], call.inputs[1], columns, numbers.is_interleaved);
   for_tiles(pool, out.shape[0], kRowTile, [&](int64_t first, int64_t end) {
     ScratchFrame frame;
-    float* gate_scratch = frame.floats(columns);
-    float* up_scratch = frame.floats(columns);
+    float* gate = frame.floats(columns);
+    float* up = frame.floats(columns);
     float* result = frame.floats(columns);
     for (int64_t row = first; row < end; ++row) {
-      const float* gate =
-          read_floats(operands.gate, operands.gate_element(row), columns, gate_scratch);
-      const float* up = read_floats(operands.up, operands.up_element(row), columns, up_scratch);
-      compute_sigmoid(result, gate, columns);
+      operands.read(row, gate, up);
+      clamp_values(gate, -std::numeric_limits<float>::infinity(), numbers.limit, columns);
+      clamp_values(up, -numbers.limit, numbers.limit, columns);
+      compute_sigmoid(result, gate, numbers.alpha, columns);
       vec::multiply_into(result, gate, columns);
-      vec::multiply_into(result, up, columns);
+      for (int64_t i = 0; i < columns; ++i) result[i] *= up[i] + numbers.up_offset;
       write_floats(out, row * columns, columns, result, false);
     }
   });
@@ -62,28 +105,33 @@ Status cpu_gated_silu_forward(const OpCall& call, TaskPool& pool) {
 
 Status cpu_gated_silu_backward(const OpCall& call, TaskPool& pool) {
   const TensorView& out_grad = call.inputs[0];
+  const GatedNumbers& numbers = call.gated;
   int64_t columns = out_grad.shape[1];
-  GatedRow operands(call.inputs[1], call.inputs[2], columns);
-  GatedRow grads(call.outputs[0], call.outputs[1], columns);
+  GatedRows operands(call.inputs[1], call.inputs[2], columns, numbers.is_interleaved);
+  GatedRows grads(call.outputs[0], call.outputs[1], columns, numbers.is_interleaved);
   for_tiles(pool, out_grad.shape[0], kRowTile, [&](int64_t first, int64_t end) {
     ScratchFrame frame;
-    float* scratch[3] = {frame.floats(columns), frame.floats(columns), frame.floats(columns)};
+    float* scratch = frame.floats(columns);
+    float* gate = frame.floats(columns);
+    float* up = frame.floats(columns);
+    float* cut = frame.floats(columns);
     float* sigmoid = frame.floats(columns);
-    float* gate_grad = frame.floats(columns);
-    float* up_grad = frame.floats(columns);
     for (int64_t row = first; row < end; ++row) {
-      const float* grad = read_floats(out_grad, row * columns, columns, scratch[0]);
-      const float* gate =
-          read_floats(operands.gate, operands.gate_element(row), columns, scratch[1]);
-      const float* up = read_floats(operands.up, operands.up_element(row), columns, scratch[2]);
-      compute_sigmoid(sigmoid, gate, columns);
+      const float* grad = read_floats(out_grad, row * columns, columns, scratch);
+      operands.read(row, gate, up);
+      std::copy_n(gate, columns, cut);
+      clamp_values(cut, -std::numeric_limits<float>::infinity(), numbers.limit, columns);
+      compute_sigmoid(sigmoid, cut, numbers.alpha, columns);
       for (int64_t i = 0; i < columns; ++i) {
-        float slope = sigmoid[i] * (1.0f + gate[i] * (1.0f - sigmoid[i]));
-        gate_grad[i] = grad[i] * up[i] * slope;
-        up_grad[i] = grad[i] * gate[i] * sigmoid[i];
+        float factor = up[i] > numbers.limit ? numbers.limit : up[i];
+        factor = (factor < -numbers.limit ? -numbers.limit : factor) + numbers.up_offset;
+        float slope = sigmoid[i] * (1.0f + numbers.alpha * cut[i] * (1.0f - sigmoid[i]));
+        // What was cut off has no gradient.
+        gate[i] = gate[i] > numbers.limit ? 0.0f : grad[i] * factor * slope;
+        bool is_cut = up[i] > numbers.limit || up[i] < -numbers.limit;
+        up[i] = is_cut ? 0.0f : grad[i] * cut[i] * sigmoid[i];
       }
-      write_floats(grads.gate, grads.gate_element(row), columns, gate_grad, false);
-      write_floats(grads.up, grads.up_element(row), columns, up_grad, false);
+      grads.write(row, gate, up);
     }
   });
   return Status::ok();

@@ -97,8 +97,9 @@ class CudaLibrary final : public GpuLibrary {
       attention_text_ = missing("cuDNN", "attention", status);
       return;
     }
-    attention_text_ = fmt::format("cuDNN {} for 16-bit numbers without dropout, else {}",
-                                  attention_->version(), kOwnKernels);
+    attention_text_ = fmt::format(
+        "cuDNN {} for 16-bit numbers without dropout, windows, documents and sinks, else {}",
+        attention_->version(), kOwnKernels);
     log_info(fmt::format("{}: attention: {}; backward {}", device_, attention_text_,
                          is_deterministic_ ? "bit-exact"
                                            : "sums in any order, for bits that repeat set "

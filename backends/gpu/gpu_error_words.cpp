@@ -31,8 +31,12 @@ Status GpuErrorWords::check(uint64_t sequence, const FailureSite& stream) {
     site.verb = std::string(done.verb);
     site.label = std::string(done.label.view());
     site.sequence = done.sequence;
-    first_ = data_loss(fmt::format("row {} holds an id or label outside the vocabulary", row))
-                 .with_site(site);
+    first_ =
+        data_loss(
+            fmt::format("row {} holds an id or label outside the vocabulary, or a document start "
+                        "that is neither its own position nor the row before's",
+                        row))
+            .with_site(site);
   }
   // Remembered, so that no later mark counts as passed, whoever asks for it first.
   if (first_.is_ok() || sequence < first_.site().sequence) return Status::ok();

@@ -53,8 +53,8 @@ struct GpuProductOperands {
   float alpha = 1.0f;
 };
 
-/// Causal attention without dropout as a library may compute it; what the addresses hold is
-/// Ops::attention_forward's and attention_backward's. Plain data.
+/// Causal attention without dropout, windows, documents and sinks as a library may compute it; what
+/// the addresses hold is Ops::attention_forward's and attention_backward's. Plain data.
 struct GpuAttentionShape {
   bool is_backward = false;
   DType dtype = DType::kF32;

@@ -4,9 +4,9 @@
 
 namespace stagecoach {
 
-Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
-  GpuLaunchPlan plan;
-  GpuLaunchBuilder builder(plan);
+namespace {
+
+Status add_launches(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
   switch (call.kind) {
     case OpKind::kEmbeddingForward:
     case OpKind::kEmbeddingBackward:
@@ -27,17 +27,15 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
       plan_heads(call, builder);
       break;
     case OpKind::kMatmul:
-      STAGECOACH_RETURN_IF_ERROR(plan_matmul(call, arch, builder));
-      break;
+      return plan_matmul(call, arch, builder);
     case OpKind::kAttentionForward:
     case OpKind::kAttentionBackward:
-      STAGECOACH_RETURN_IF_ERROR(plan_attention(call, arch, builder));
-      break;
+    case OpKind::kAttentionSinkBackward:
+      return plan_attention(call, arch, builder);
     case OpKind::kLinearCrossEntropyForward:
     case OpKind::kLinearCrossEntropyBackwardInput:
     case OpKind::kLinearCrossEntropyBackwardWeight:
-      STAGECOACH_RETURN_IF_ERROR(plan_cross_entropy(call, arch, builder));
-      break;
+      return plan_cross_entropy(call, arch, builder);
     case OpKind::kColumnSum:
     case OpKind::kSumOfSquares:
     case OpKind::kChecksum:
@@ -69,9 +67,17 @@ Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
     case OpKind::kGroupedColumnSum:
     case OpKind::kGroupedMatmul:
     case OpKind::kGroupedMatmulWeight:
-      STAGECOACH_RETURN_IF_ERROR(plan_experts(call, arch, builder));
-      break;
+      return plan_experts(call, arch, builder);
   }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<GpuLaunchPlan> plan_op(const OpCall& call, const GpuArch& arch) {
+  GpuLaunchPlan plan;
+  GpuLaunchBuilder builder(plan);
+  STAGECOACH_RETURN_IF_ERROR(add_launches(call, arch, builder));
   return plan;
 }
 

@@ -47,6 +47,9 @@ void add_dropout_arguments(GpuLaunchBuilder& builder, const OpCall& call);
 /// Reports the first of `ids` outside [least, limit).
 void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t least, int64_t limit);
 
+/// Reports the first row where a document neither begins nor goes on; nothing without `starts`.
+void add_document_check(GpuLaunchBuilder& builder, const TensorView& starts, int64_t sequence);
+
 /// Each appends the launches of its kinds; plan_op calls the one that serves the call's.
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder);
 void plan_norm(const OpCall& call, GpuLaunchBuilder& builder);

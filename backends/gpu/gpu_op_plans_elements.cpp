@@ -7,6 +7,9 @@ namespace {
 void plan_gated_silu(const OpCall& call, GpuLaunchBuilder& builder) {
   static constexpr StorageKernels kForward = STAGECOACH_STORAGE_KERNELS("gated_silu_forward");
   static constexpr StorageKernels kBackward = STAGECOACH_STORAGE_KERNELS("gated_silu_backward");
+  static constexpr StorageKernels kPairs = STAGECOACH_STORAGE_KERNELS("gated_pairs_forward");
+  static constexpr StorageKernels kPairsBackward =
+      STAGECOACH_STORAGE_KERNELS("gated_pairs_backward");
   bool forward = call.kind == OpKind::kGatedSiluForward;
   const TensorView& result = forward ? call.outputs[0] : call.inputs[0];
   int64_t columns = result.shape[1];
@@ -21,12 +24,23 @@ void plan_gated_silu(const OpCall& call, GpuLaunchBuilder& builder) {
     }
   };
   const TensorView& gate = call.inputs[forward ? 0 : 1];
+  auto add_numbers = [&] {
+    builder.real(call.gated.alpha).real(call.gated.limit).real(call.gated.up_offset);
+  };
+  if (call.gated.is_interleaved) {
+    builder.launch_elements((forward ? kPairs : kPairsBackward).of(result.dtype),
+                            result.element_count());
+    if (!forward) builder.tensor(call.outputs[0]);
+    builder.tensor(result).tensor(gate).integer(result.element_count());
+    return add_numbers();
+  }
   builder.launch_elements((forward ? kForward : kBackward).of(result.dtype),
                           result.element_count());
   if (!forward) pair(call.outputs[0], call.outputs[1]);
   builder.tensor(result);
   pair(gate, call.inputs[forward ? 1 : 2]);
   builder.integer(result.shape[0]).integer(columns).integer(gate.shape[1]);
+  add_numbers();
 }
 
 void plan_adamw(const OpCall& call, GpuLaunchBuilder& builder) {

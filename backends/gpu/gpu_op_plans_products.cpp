@@ -274,35 +274,49 @@ Status plan_cross_entropy(const OpCall& call, const GpuArch& arch, GpuLaunchBuil
 
 namespace {
 
-/// The kernels of one padded head dimension, and those that may drop.
+/// The kernels of one padded head dimension.
 struct AttentionKernels {
   int padded_dim;
   StorageKernels forward, keys, queries;
 };
 
-#define STAGECOACH_ATTENTION_KERNELS(dim, drop)                                 \
+#define STAGECOACH_ATTENTION_KERNELS(dim, kind)                                 \
   {                                                                             \
-    dim, STAGECOACH_STORAGE_KERNELS("attention_forward_" drop "d" #dim),        \
-        STAGECOACH_STORAGE_KERNELS("attention_backward_keys_" drop "d" #dim),   \
-        STAGECOACH_STORAGE_KERNELS("attention_backward_queries_" drop "d" #dim) \
+    dim, STAGECOACH_STORAGE_KERNELS("attention_forward_" kind "d" #dim),        \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_keys_" kind "d" #dim),   \
+        STAGECOACH_STORAGE_KERNELS("attention_backward_queries_" kind "d" #dim) \
   }
 
 constexpr AttentionKernels kAttentionKernels[] = {STAGECOACH_ATTENTION_KERNELS(64, ""),
                                                   STAGECOACH_ATTENTION_KERNELS(128, ""),
                                                   STAGECOACH_ATTENTION_KERNELS(256, "")};
-/// For matrix units, whose other kernels up to 128 columns never drop.
-constexpr AttentionKernels kDroppingKernels[] = {STAGECOACH_ATTENTION_KERNELS(64, "drop_"),
-                                                 STAGECOACH_ATTENTION_KERNELS(128, "drop_"),
-                                                 STAGECOACH_ATTENTION_KERNELS(256, "")};
+/// For matrix units, whose other kernels up to 128 columns know no dropout, windows and documents.
+constexpr AttentionKernels kGeneralKernels[] = {STAGECOACH_ATTENTION_KERNELS(64, "general_"),
+                                                STAGECOACH_ATTENTION_KERNELS(128, "general_"),
+                                                STAGECOACH_ATTENTION_KERNELS(256, "")};
 
 bool on_matrix_units(const OpCall& call, const GpuArch& arch) {
   return dtype_size_bytes(call.outputs[0].dtype) == 2 && arch.runs_nvidia_code();
 }
 
+/// A window that hides no key is none.
+int64_t window_of(const OpCall& call) {
+  return call.window < call.sequence ? call.window : 0;
+}
+const TensorView& sinks_of(const OpCall& call) {
+  return call.inputs[call.kind == OpKind::kAttentionBackward ? 4 : 1];
+}
+const TensorView& document_starts_of(const OpCall& call) {
+  return call.inputs[call.kind == OpKind::kAttentionBackward ? 5 : 2];
+}
+bool is_general(const OpCall& call) {
+  return call.drop_probability > 0.0f || window_of(call) > 0 || !document_starts_of(call).is_none();
+}
+
 /// Null where no kernel takes such wide heads.
 const AttentionKernels* choose_kernels(const OpCall& call, const GpuArch& arch) {
-  bool drops = call.drop_probability > 0.0f && on_matrix_units(call, arch);
-  for (const AttentionKernels& candidate : drops ? kDroppingKernels : kAttentionKernels) {
+  bool general = is_general(call) && on_matrix_units(call, arch);
+  for (const AttentionKernels& candidate : general ? kGeneralKernels : kAttentionKernels) {
     if (call.head_dim <= candidate.padded_dim) return &candidate;
   }
   return nullptr;
@@ -345,7 +359,7 @@ void launch_attention(const OpCall& call, GpuLaunchBuilder& builder, std::string
 void add_attention_numbers(const OpCall& call, GpuLaunchBuilder& builder, int stages) {
   int64_t rows = call.outputs[0].shape[0];
   builder.integer(rows / call.sequence).integer(call.sequence).integer(call.heads);
-  builder.integer(call.kv_heads).integer(call.head_dim).real(call.scale);
+  builder.integer(call.kv_heads).integer(call.head_dim).real(call.scale).integer(window_of(call));
   add_dropout_arguments(builder, call);
   builder.integer(stages);
 }
@@ -366,7 +380,7 @@ Status plan_attention_backward(const OpCall& call, const GpuArch& arch, GpuLaunc
   auto add_pass = [&](std::string_view kernel, const AttentionLaunch& launch, int64_t each) {
     launch_attention(call, builder, kernel, launch, each);
     builder.tensor(call.outputs[0]).tensor(call.inputs[0]).tensor(call.inputs[1]);
-    builder.workspace(numbers);
+    builder.workspace(numbers).tensor(document_starts_of(call));
     add_attention_numbers(call, builder, launch.stages);
   };
   int64_t slices = tiles_of(call.head_dim, attention_slice_columns(kernels.padded_dim));
@@ -379,9 +393,10 @@ Status plan_attention_backward(const OpCall& call, const GpuArch& arch, GpuLaunc
 
 namespace {
 
-/// What a library may compute; none does dropout as we define it.
+/// What a library may compute: none does dropout as we define it, and windows, documents and sinks
+/// are left to our own kernels.
 void describe_attention(const OpCall& call, GpuLaunchBuilder& builder) {
-  if (call.drop_probability > 0.0f) return;
+  if (is_general(call) || !sinks_of(call).is_none()) return;
   bool backward = call.kind == OpKind::kAttentionBackward;
   GpuAttention attention;
   attention.shape.is_backward = backward;
@@ -405,15 +420,33 @@ void describe_attention(const OpCall& call, GpuLaunchBuilder& builder) {
   builder.describe_attention(attention);
 }
 
+void plan_sinks_gradient(const OpCall& call, GpuLaunchBuilder& builder) {
+  static constexpr StorageKernels kTerms = STAGECOACH_STORAGE_KERNELS("attention_sink_terms");
+  int64_t rows = call.inputs[1].shape[0];
+  ByteCount terms = builder.reserve(rows * call.heads * ByteCount{sizeof(float)});
+  builder.launch_walking(kTerms.of(call.inputs[1].dtype),
+                         tiles_of(rows * call.heads, kThreads / 16));
+  builder.workspace(terms);
+  for (int i = 0; i < 4; ++i) builder.tensor(call.inputs[static_cast<size_t>(i)]);
+  builder.integer(rows).integer(call.heads).integer(call.head_dim);
+  builder.launch_walking("attention_sink_sums", call.heads);
+  builder.tensor(call.outputs[0]).workspace(terms).integer(rows).integer(call.heads);
+}
+
 }  // namespace
 
 Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
+  if (call.kind == OpKind::kAttentionSinkBackward) {
+    plan_sinks_gradient(call, builder);
+    return Status::ok();
+  }
   describe_attention(call, builder);
   const AttentionKernels* kernels = choose_kernels(call, arch);
   if (kernels == nullptr) {
     return unimplemented(
         fmt::format("attention heads of {}, no kernel for more than 256", call.head_dim));
   }
+  add_document_check(builder, document_starts_of(call), call.sequence);
   if (call.kind == OpKind::kAttentionBackward) {
     return plan_attention_backward(call, arch, builder, *kernels);
   }
@@ -421,6 +454,7 @@ Status plan_attention(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder&
                                                                    AttentionPass::kForward));
   launch_attention(call, builder, kernels->forward.of(call.outputs[0].dtype), launch, call.heads);
   builder.tensor(call.outputs[0]).tensor(call.outputs[1]).tensor(call.inputs[0]);
+  builder.tensor(sinks_of(call)).tensor(document_starts_of(call));
   add_attention_numbers(call, builder, launch.stages);
   return Status::ok();
 }

@@ -68,6 +68,12 @@ void add_id_check(GpuLaunchBuilder& builder, const TensorView& ids, int64_t leas
   builder.tensor(ids).integer(ids.shape[0]).integer(least).integer(limit).error_word();
 }
 
+void add_document_check(GpuLaunchBuilder& builder, const TensorView& starts, int64_t sequence) {
+  if (starts.is_none()) return;
+  builder.launch("check_document_starts", 1, 1, kThreads);
+  builder.tensor(starts).integer(starts.shape[0]).integer(sequence).error_word();
+}
+
 void plan_embedding(const OpCall& call, GpuLaunchBuilder& builder) {
   static constexpr StorageKernels kForward = STAGECOACH_STORAGE_KERNELS("embedding_forward");
   static constexpr StorageKernels kBackward = STAGECOACH_STORAGE_KERNELS("embedding_backward");

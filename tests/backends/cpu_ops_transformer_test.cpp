@@ -224,6 +224,61 @@ TEST_P(TransformerOpsTest, GatedSiluInOneTensorAndInTwo) {
   }
 }
 
+/// As GPT-OSS has it, with many numbers beyond the limit.
+TEST_P(TransformerOpsTest, GatedSiluWithLimitsInTurn) {
+  const float alpha = 1.702f, limit = 1.75f;
+  reference::Gated numbers{double{alpha}, double{limit}, 1.0};
+  for (const NormCase& size : kNormCases) {
+    Shape matrix = {size.rows, size.columns};
+    Shape wide = {size.rows, 2 * size.columns};
+    Values gate = rig_.random(matrix.element_count(), dtype(), 2.0);
+    Values up = rig_.random(matrix.element_count(), dtype(), 2.0);
+    gate[0] = double{limit};  // just not cut off
+    Values upper = rig_.random(matrix.element_count(), dtype());
+    auto in_turn = [](const Values& gates, const Values& ups) {
+      Values both;
+      for (size_t i = 0; i < gates.size(); ++i) both.insert(both.end(), {gates[i], ups[i]});
+      return both;
+    };
+    OpCall forward = make_call(OpKind::kGatedSiluForward, {rig_.poisoned(dtype(), matrix)},
+                               {tensor(wide, in_turn(gate, up))});
+    forward.gated = GatedNumbers{alpha, limit, 1.0f, true};
+    rig_.run(forward);
+    expect_near(forward.outputs[0], reference::gated_silu(gate, up, numbers));
+    OpCall backward = make_call(OpKind::kGatedSiluBackward, {rig_.poisoned(dtype(), wide)},
+                                {tensor(matrix, upper), forward.inputs[0]});
+    backward.gated = forward.gated;
+    rig_.run(backward);
+    reference::GatedSiluGrads grads = reference::gated_silu_grads(upper, gate, up, numbers);
+    expect_near(backward.outputs[0], in_turn(grads.gate, grads.up));
+  }
+}
+
+TEST_P(TransformerOpsTest, GatedSiluGradients) {
+  if (dtype() != DType::kF32) GTEST_SKIP() << "the reference alone";
+  Values gate = rig_.random(40, DType::kF32, 2.0), up = rig_.random(40, DType::kF32, 2.0);
+  reference::Gated numbers{1.702, 1.75, 1.0};
+  reference::GatedSiluGrads grads = reference::gated_silu_grads(Values(40, 1.0), gate, up, numbers);
+  constexpr double kStep = 1e-6;
+  for (size_t i = 0; i < 40; ++i) {
+    auto slope = [&](double gate_step, double up_step) {
+      double above = reference::gated_silu({gate[i] + gate_step}, {up[i] + up_step}, numbers)[0];
+      double below = reference::gated_silu({gate[i] - gate_step}, {up[i] - up_step}, numbers)[0];
+      return (above - below) / (2.0 * kStep);
+    };
+    EXPECT_NEAR(grads.gate[i], slope(kStep, 0.0), 1e-6);
+    EXPECT_NEAR(grads.up[i], slope(0.0, kStep), 1e-6);
+  }
+}
+
+TEST_P(TransformerOpsTest, NotANumberPassesLimits) {
+  OpCall call = make_call(OpKind::kGatedSiluForward, {rig_.poisoned(dtype(), {1, 2})},
+                          {tensor({1, 4}, {std::nan(""), 1.0, 1.0, std::nan("")})});
+  call.gated = GatedNumbers{1.702f, 7.0f, 1.0f, true};
+  rig_.run(call);
+  for (double value : rig_.read(call.outputs[0])) EXPECT_TRUE(std::isnan(value));
+}
+
 TEST_P(TransformerOpsTest, AdamW) {
   for (int64_t step : {1, 1000}) {
     constexpr int64_t kCount = 20001;

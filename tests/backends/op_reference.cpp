@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace stagecoach::reference {
@@ -170,7 +171,16 @@ struct Parts {
   const Attention& sizes;
 };
 
-/// Probabilities of the keys a row may see, before dropout, and the log of their denominator.
+/// Whether the query of `row` sees the key at `position` of its sequence.
+bool sees(const Attention& sizes, int64_t row, int64_t position) {
+  int64_t own = row % sizes.sequence;
+  bool in_window = sizes.window == 0 || own - position < sizes.window;
+  bool in_document = sizes.document_starts.empty() ||
+                     position >= int64_t{sizes.document_starts[static_cast<Index>(row)]};
+  return position <= own && in_window && in_document;
+}
+
+/// Probabilities of the keys up to a row's own, before dropout, and the log of their denominator.
 Values probabilities(const Parts& parts, const Values& qkv, int64_t row, int64_t head,
                      double* lse) {
   const Attention& sizes = parts.sizes;
@@ -181,13 +191,17 @@ Values probabilities(const Parts& parts, const Values& qkv, int64_t row, int64_t
     for (int64_t d = 0; d < sizes.head_dim; ++d) {
       score += qkv[parts.query(row, head, d)] * qkv[parts.key(key, head, d)];
     }
-    result.push_back(score * sizes.scale);
+    bool seen = sees(sizes, row, key - first);
+    result.push_back(seen ? score * sizes.scale : -std::numeric_limits<double>::infinity());
   }
+  // A sink is one more key, without a value.
+  if (!sizes.sinks.empty()) result.push_back(sizes.sinks[static_cast<Index>(head)]);
   double maximum = *std::max_element(result.begin(), result.end());
   double sum = 0.0;
   for (double score : result) sum += std::exp(score - maximum);
   *lse = maximum + std::log(sum);
   for (double& score : result) score = std::exp(score - *lse);
+  if (!sizes.sinks.empty()) result.pop_back();
   return result;
 }
 
@@ -240,6 +254,30 @@ Values attention_grad(const Attention& sizes, const Values& out_grad, const Valu
         for (int64_t d = 0; d < sizes.head_dim; ++d) {
           grad[parts.query(row, head, d)] += score_grad * qkv[parts.key(first + j, head, d)];
           grad[parts.key(first + j, head, d)] += score_grad * qkv[parts.query(row, head, d)];
+        }
+      }
+    }
+  }
+  return grad;
+}
+
+Values attention_sinks_grad(const Attention& sizes, const Values& out_grad, const Values& qkv,
+                            const Values& keep) {
+  Parts parts(sizes);
+  Values grad = zeros(sizes.heads);
+  for (int64_t row = 0; row < length(qkv) / sizes.qkv_columns(); ++row) {
+    int64_t first = row - row % sizes.sequence;
+    for (int64_t head = 0; head < sizes.heads; ++head) {
+      double lse = 0.0;
+      Values p = probabilities(parts, qkv, row, head, &lse);
+      double left = 1.0;  // the sink's own probability: what the others leave
+      for (double probability : p) left -= probability;
+      // Each probability falls by its own share of the sink's.
+      for (int64_t j = 0; j < length(p); ++j) {
+        double slope = -p[static_cast<Index>(j)] * left * parts.keep(keep, row, head, j);
+        for (int64_t d = 0; d < sizes.head_dim; ++d) {
+          grad[static_cast<Index>(head)] +=
+              slope * out_grad[parts.out(row, head, d)] * qkv[parts.value(first + j, head, d)];
         }
       }
     }

@@ -44,6 +44,9 @@ double gelu_slope(double x);
 struct Attention {
   int64_t sequence, heads, kv_heads, head_dim;
   double scale;
+  int64_t window = 0;
+  Values sinks = {};
+  Ids document_starts = {};
 
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
@@ -54,6 +57,9 @@ struct AttentionResult {
 AttentionResult attention(const Attention& sizes, const Values& qkv, const Values& keep);
 Values attention_grad(const Attention& sizes, const Values& out_grad, const Values& qkv,
                       const Values& keep);
+/// [heads].
+Values attention_sinks_grad(const Attention& sizes, const Values& out_grad, const Values& qkv,
+                            const Values& keep);
 
 /// Factors of dropout: 0 or 1 / (1 - p) for each of `count` elements.
 Values dropout_factors(const RandomKey& key, float drop_probability, int64_t count);

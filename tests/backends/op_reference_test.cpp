@@ -116,6 +116,38 @@ TEST_F(OpReferenceTest, AttentionGradients) {
   }
 }
 
+TEST_F(OpReferenceTest, GradientsOfMaskedAttentionWithSinks) {
+  for (bool dropped : {false, true}) {
+    reference::Attention sizes{
+        6, 4, 2, 3, 0.6, 3, rig_.random(4), {0, 0, 2, 2, 2, 5, 0, 0, 0, 0, 0, 0}};
+    int64_t rows = 2 * sizes.sequence;
+    Values qkv = rig_.random(rows * sizes.qkv_columns());
+    Values upper = rig_.random(rows * sizes.heads * sizes.head_dim);
+    Values keep;
+    if (dropped) {
+      keep = reference::dropout_factors({7, 1, 2, 3, 4}, 0.3f, rows * sizes.heads * sizes.sequence);
+    }
+    expect_gradient(qkv, reference::attention_grad(sizes, upper, qkv, keep), [&](const Values& x) {
+      return dot(upper, reference::attention(sizes, x, keep).out);
+    });
+    expect_gradient(sizes.sinks, reference::attention_sinks_grad(sizes, upper, qkv, keep),
+                    [&](const Values& x) {
+                      reference::Attention moved = sizes;
+                      moved.sinks = x;
+                      return dot(upper, reference::attention(moved, qkv, keep).out);
+                    });
+  }
+}
+
+/// By hand: two equal scores and a sink that weighs as much as both leave a quarter each.
+TEST_F(OpReferenceTest, SinksTakeTheirShare) {
+  reference::Attention sizes{3, 1, 1, 1, 1.0, 2, {std::log(2.0)}};
+  Values out = reference::attention(sizes, {0, 1, 100, 0, 1, 4, 0, 1, 8}, {}).out;
+  EXPECT_NEAR(out[0], 100.0 / 3.0, 1e-12);
+  EXPECT_NEAR(out[1], (100.0 + 4.0) / 4.0, 1e-12);
+  EXPECT_NEAR(out[2], (4.0 + 8.0) / 4.0, 1e-12);
+}
+
 TEST_F(OpReferenceTest, AttentionOfOneTokenIsItsValue) {
   reference::Attention sizes{1, 2, 1, 3, 1.0};
   Values qkv = rig_.random(sizes.qkv_columns());

@@ -1,5 +1,6 @@
 #include "tests/backends/op_reference_transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 
@@ -82,21 +83,28 @@ void put_heads(const PackedHeads& sizes, Values& qkv, int64_t first, int64_t end
   }
 }
 
-Values gated_silu(const Values& gate, const Values& up) {
+Values gated_silu(const Values& gate, const Values& up, const Gated& numbers) {
   Values result;
   for (size_t i = 0; i < gate.size(); ++i) {
-    result.push_back(gate[i] / (1.0 + std::exp(-gate[i])) * up[i]);
+    double g = std::min(gate[i], numbers.limit);
+    double u = std::clamp(up[i], -numbers.limit, numbers.limit);
+    result.push_back(g / (1.0 + std::exp(-numbers.alpha * g)) * (u + numbers.up_offset));
   }
   return result;
 }
 
-GatedSiluGrads gated_silu_grads(const Values& out_grad, const Values& gate, const Values& up) {
+GatedSiluGrads gated_silu_grads(const Values& out_grad, const Values& gate, const Values& up,
+                                const Gated& numbers) {
   GatedSiluGrads grads;
   for (size_t i = 0; i < gate.size(); ++i) {
-    double sigmoid = 1.0 / (1.0 + std::exp(-gate[i]));
-    double slope = sigmoid + gate[i] * sigmoid * (1.0 - sigmoid);
-    grads.gate.push_back(out_grad[i] * up[i] * slope);
-    grads.up.push_back(out_grad[i] * gate[i] * sigmoid);
+    double g = std::min(gate[i], numbers.limit);
+    double u = std::clamp(up[i], -numbers.limit, numbers.limit);
+    double sigmoid = 1.0 / (1.0 + std::exp(-numbers.alpha * g));
+    double slope = sigmoid + numbers.alpha * g * sigmoid * (1.0 - sigmoid);
+    double gate_moves = gate[i] <= numbers.limit ? 1.0 : 0.0;
+    double up_moves = std::abs(up[i]) <= numbers.limit ? 1.0 : 0.0;
+    grads.gate.push_back(gate_moves * out_grad[i] * (u + numbers.up_offset) * slope);
+    grads.up.push_back(up_moves * out_grad[i] * g * sigmoid);
   }
   return grads;
 }

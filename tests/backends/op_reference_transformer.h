@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "tests/backends/op_reference.h"
 
 namespace stagecoach::reference {
@@ -34,11 +36,18 @@ Values take_heads(const PackedHeads& sizes, const Values& qkv, int64_t first, in
 void put_heads(const PackedHeads& sizes, Values& qkv, int64_t first, int64_t end,
                const Values& heads);
 
-Values gated_silu(const Values& gate, const Values& up);
+/// (clamp(up) + up_offset) * g * sigmoid(alpha * g), g the gate where it is at most `limit`.
+struct Gated {
+  double alpha = 1.0;
+  double limit = std::numeric_limits<double>::infinity();
+  double up_offset = 0.0;
+};
+Values gated_silu(const Values& gate, const Values& up, const Gated& numbers = {});
 struct GatedSiluGrads {
   Values gate, up;
 };
-GatedSiluGrads gated_silu_grads(const Values& out_grad, const Values& gate, const Values& up);
+GatedSiluGrads gated_silu_grads(const Values& out_grad, const Values& gate, const Values& up,
+                                const Gated& numbers = {});
 
 /// One AdamW step as the paper writes it.
 struct AdamWState {

@@ -276,6 +276,22 @@ TEST_F(OpValidationTest, Numbers) {
       attention(), [](OpCall& call) { call.head_dim = 0; },
       "heads, kv_heads and head_dim are 2, 1 and 0, expected > 0");
   expect_refused(
+      attention(), [](OpCall& call) { call.window = -1; }, "window is -1, expected >= 0");
+  expect_refused(
+      attention(), [this](OpCall& call) { call.inputs[1] = f32({3}); },
+      "operand sinks has shape [3], expected dimension 0 to be 2");
+  expect_refused(
+      attention(), [this](OpCall& call) { call.inputs[2] = i32({3}); },
+      "operand document_starts has shape [3], expected dimension 0 to be 6");
+  OpCall gated = make_call(OpKind::kGatedSiluForward, {f32({4, 8})}, {f32({4, 8}), f32({4, 8})});
+  expect_refused(
+      gated, [](OpCall& call) { call.gated.is_interleaved = true; },
+      "up is set with is_interleaved");
+  for (float limit : {0.0f, kNaN}) {
+    expect_refused(
+        gated, [=](OpCall& call) { call.gated.limit = limit; }, "a limit > 0");
+  }
+  expect_refused(
       attention(), [](OpCall& call) { call.kv_heads = 3; },
       "heads is 2, expected a multiple of kv_heads 3");
   expect_refused(
@@ -293,6 +309,9 @@ TEST_F(OpValidationTest, NamesAndFlop) {
   OpCall backward = attention();
   backward.kind = OpKind::kAttentionBackward;
   EXPECT_EQ(op_flop(backward), 2.5 * op_flop(attention()));
+  OpCall narrow = attention();
+  narrow.window = 2;  // 1, 2 and 2 keys
+  EXPECT_EQ(op_flop(narrow), 2.0 * 2 * 5 * 4 * 2 * 2);
   OpCall loss = make_call(OpKind::kLinearCrossEntropyForward, {}, {f32({6, 5}), f32({9, 5})});
   EXPECT_EQ(op_flop(loss), 2.0 * 6 * 9 * 5);
   loss.kind = OpKind::kLinearCrossEntropyBackwardWeight;

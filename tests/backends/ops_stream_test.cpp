@@ -149,41 +149,62 @@ TEST_F(OpsStreamTest, Attention) {
     call.heads = kHeads;
     call.kv_heads = 1;
     call.head_dim = 4;
+    call.window = 2;
     call.scale = 0.5f;
     call.drop_probability = 0.25f;
     call.key = key;
     return call;
   };
-  Ops::AttentionForward forward{f32({kRows, 8}),
-                                f32({kRows, kHeads}),
-                                f32({kRows, 16}),
-                                kSequence,
-                                kHeads,
-                                1,
-                                4,
-                                0.5f,
-                                0.25f,
-                                key,
-                                "attention"};
-  expect_same(
-      with_sizes(make_call(OpKind::kAttentionForward, {forward.out, forward.lse}, {forward.qkv})),
-      [&](Ops& ops, Stream& stream) { return ops.attention_forward(stream, forward); });
-  Ops::AttentionBackward backward{f32({kRows, 16}),
-                                  f32({kRows, 8}),
-                                  f32({kRows, 16}),
-                                  f32({kRows, 8}),
-                                  f32({kRows, kHeads}),
-                                  kSequence,
-                                  kHeads,
-                                  1,
-                                  4,
-                                  0.5f,
-                                  0.25f,
-                                  key,
-                                  "attention"};
+  auto set_sizes = [&](auto& request) {
+    request.sequence = kSequence;
+    request.heads = kHeads;
+    request.kv_heads = 1;
+    request.head_dim = 4;
+    request.window = 2;
+    request.scale = 0.5f;
+    request.drop_probability = 0.25f;
+    request.key = key;
+    request.label = "attention";
+  };
+  Ids positions;
+  for (int64_t row = 0; row < kRows; ++row) {
+    positions.push_back(static_cast<int32_t>(row % kSequence / 2 * 2));
+  }
+  Ops::AttentionForward forward;
+  forward.out = f32({kRows, 8});
+  forward.lse = f32({kRows, kHeads});
+  forward.qkv = f32({kRows, 16});
+  forward.sinks = f32({kHeads});
+  forward.document_starts = rig_.tensor(positions);
+  set_sizes(forward);
+  expect_same(with_sizes(make_call(OpKind::kAttentionForward, {forward.out, forward.lse},
+                                   {forward.qkv, forward.sinks, forward.document_starts})),
+              [&](Ops& ops, Stream& stream) { return ops.attention_forward(stream, forward); });
+  Ops::AttentionBackward backward;
+  backward.qkv_grad = f32({kRows, 16});
+  backward.out_grad = f32({kRows, 8});
+  backward.qkv = f32({kRows, 16});
+  backward.out = f32({kRows, 8});
+  backward.lse = f32({kRows, kHeads});
+  backward.sinks = forward.sinks;
+  backward.document_starts = forward.document_starts;
+  set_sizes(backward);
   expect_same(with_sizes(make_call(OpKind::kAttentionBackward, {backward.qkv_grad},
-                                   {backward.out_grad, backward.qkv, backward.out, backward.lse})),
+                                   {backward.out_grad, backward.qkv, backward.out, backward.lse,
+                                    backward.sinks, backward.document_starts})),
               [&](Ops& ops, Stream& stream) { return ops.attention_backward(stream, backward); });
+  Ops::AttentionSinkBackward sinks;
+  sinks.sinks_grad = f32({kHeads});
+  sinks.out_grad = backward.out_grad;
+  sinks.out = backward.out;
+  sinks.lse = backward.lse;
+  sinks.sinks = forward.sinks;
+  sinks.heads = kHeads;
+  sinks.head_dim = 4;
+  sinks.label = "sinks";
+  expect_same(with_sizes(make_call(OpKind::kAttentionSinkBackward, {sinks.sinks_grad},
+                                   {sinks.out_grad, sinks.out, sinks.lse, sinks.sinks})),
+              [&](Ops& ops, Stream& stream) { return ops.attention_sink_backward(stream, sinks); });
 }
 
 TEST_F(OpsStreamTest, Losses) {

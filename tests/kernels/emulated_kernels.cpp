@@ -48,9 +48,12 @@ struct Invoke<Kernel> {
       STAGECOACH_KERNELS(space, name##_d256)
 
 // Exist for matrix units only; here their names and arguments are checked.
-#define STAGECOACH_DROPPING_KERNELS(space, name)                                        \
+#define STAGECOACH_GENERAL_KERNELS(space, name)                                         \
   STAGECOACH_KERNEL(space, name##_d64_bf16), STAGECOACH_KERNEL(space, name##_d64_fp16), \
       STAGECOACH_KERNEL(space, name##_d128_bf16), STAGECOACH_KERNEL(space, name##_d128_fp16)
+
+#define STAGECOACH_ATTENTION_KERNELS(space, name) \
+  STAGECOACH_HEAD_KERNELS(space, name), STAGECOACH_GENERAL_KERNELS(space, name##_general)
 
 const std::map<std::string_view, EmulatedKernel>& table() {
   static const std::map<std::string_view, EmulatedKernel> kernels = {
@@ -65,6 +68,8 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(elementwise, convert_fp16),
       STAGECOACH_KERNELS(elementwise, gated_silu_forward),
       STAGECOACH_KERNELS(elementwise, gated_silu_backward),
+      STAGECOACH_KERNELS(elementwise, gated_pairs_forward),
+      STAGECOACH_KERNELS(elementwise, gated_pairs_backward),
       STAGECOACH_KERNELS(elementwise, squared_error_backward),
       STAGECOACH_KERNELS(norm, layer_norm_forward),
       STAGECOACH_KERNELS(norm, norm_backward_input),
@@ -88,6 +93,7 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(loss, squared_error_forward),
       STAGECOACH_KERNEL(loss, cross_entropy_rows),
       STAGECOACH_KERNEL(embedding, check_rows),
+      STAGECOACH_KERNEL(embedding, check_document_starts),
       STAGECOACH_KERNELS(optimizer, adamw),
       STAGECOACH_KERNEL(optimizer, join_master),
       STAGECOACH_KERNEL(optimizer, split_master),
@@ -105,13 +111,12 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_n),
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_t),
       STAGECOACH_KERNELS(grouped_matmul, grouped_matmul_weight),
-      STAGECOACH_HEAD_KERNELS(attention, attention_forward),
-      STAGECOACH_KERNELS(attention_backward, attention_row_numbers),
-      STAGECOACH_DROPPING_KERNELS(attention, attention_forward_drop),
-      STAGECOACH_DROPPING_KERNELS(attention_backward, attention_backward_keys_drop),
-      STAGECOACH_DROPPING_KERNELS(attention_backward, attention_backward_queries_drop),
-      STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_keys),
-      STAGECOACH_HEAD_KERNELS(attention_backward, attention_backward_queries),
+      STAGECOACH_ATTENTION_KERNELS(attention, attention_forward),
+      STAGECOACH_KERNELS(attention_rows, attention_row_numbers),
+      STAGECOACH_KERNELS(attention_rows, attention_sink_terms),
+      STAGECOACH_KERNEL(attention_rows, attention_sink_sums),
+      STAGECOACH_ATTENTION_KERNELS(attention_backward, attention_backward_keys),
+      STAGECOACH_ATTENTION_KERNELS(attention_backward, attention_backward_queries),
       STAGECOACH_KERNEL(device_tests, fill_f32),
       STAGECOACH_KERNEL(device_tests, axpy_f32),
       STAGECOACH_KERNEL(device_tests, checksum_u32),

@@ -236,6 +236,16 @@ TEST_F(GpuOpLaunchTest, AttentionIsDescribedWithoutDropoutOnly) {
   call.drop_probability = 0.5f;
   EXPECT_FALSE(plan(call).attention.has_value());
   call.drop_probability = 0.0f;
+  call.window = 3;
+  EXPECT_FALSE(plan(call).attention.has_value());
+  call.window = 4;  // all there is
+  EXPECT_TRUE(plan(call).attention.has_value());
+  call.inputs[1] = tensor(DType::kBF16, {2});
+  EXPECT_FALSE(plan(call).attention.has_value());
+  call.inputs[1] = {};
+  call.inputs[2] = tensor(DType::kI32, {8});
+  EXPECT_FALSE(plan(call).attention.has_value());
+  call.inputs[2] = {};
   call.inputs[0].memory.offset = 2;
   EXPECT_FALSE(plan(call).attention->shape.is_aligned);
 }
@@ -255,7 +265,7 @@ TEST_F(GpuOpLaunchTest, ShapesForMatrixUnitsGoToNvidiaCodeAlone) {
     EXPECT_TRUE(plan.is_ok()) << plan.status().to_string();
     return plan.is_ok() ? plan->launches[0] : GpuKernelLaunch();
   };
-  EXPECT_EQ(first(call).kernel, "attention_forward_drop_d128_bf16");
+  EXPECT_EQ(first(call).kernel, "attention_forward_general_d128_bf16");
   EXPECT_EQ(first(product).grid[0], 2u);
   EXPECT_EQ(first(product).shared_bytes, 96u * 1024u);
   // A card of AMD's; then HIP's functions over an NVIDIA card, which runs NVIDIA code.
@@ -265,7 +275,7 @@ TEST_F(GpuOpLaunchTest, ShapesForMatrixUnitsGoToNvidiaCodeAlone) {
   EXPECT_EQ(first(product).grid[0], 4u);
   EXPECT_EQ(first(product).shared_bytes, 0u);
   arch_.major = 9;
-  EXPECT_EQ(first(call).kernel, "attention_forward_drop_d128_bf16");
+  EXPECT_EQ(first(call).kernel, "attention_forward_general_d128_bf16");
   arch_.warp_size = 64;
   EXPECT_EQ(first(call).kernel, "attention_forward_d128_bf16");
 }

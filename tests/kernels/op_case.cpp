@@ -126,6 +126,21 @@ HostTensor CaseMaker::ids(int64_t count, int64_t least, int64_t limit) {
   return tensor;
 }
 
+HostTensor CaseMaker::document_starts(int64_t rows, int64_t sequence, int64_t longest) {
+  HostTensor tensor = make_tensor(DType::kI32, {rows}, std::byte{0});
+  std::uniform_int_distribution<int64_t> length(1, longest);
+  int64_t start = 0, end = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t position = row % sequence;
+    if (position == 0 || position >= end) {
+      start = position;
+      end = position + length(engine_);
+    }
+    write_element(DType::kI32, static_cast<double>(start), tensor.bytes.data() + 4 * row);
+  }
+  return tensor;
+}
+
 HostTensor CaseMaker::poisoned(DType dtype, const Shape& shape) {
   return make_tensor(dtype, shape, std::byte{0xff});
 }

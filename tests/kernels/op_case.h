@@ -62,6 +62,8 @@ class CaseMaker {
 
   HostTensor random(DType dtype, const Shape& shape, double spread = 1.0, double mean = 0.0);
   HostTensor ids(int64_t count, int64_t least, int64_t limit);
+  /// Of documents of 1 to `longest` rows, cut off where a sequence ends.
+  HostTensor document_starts(int64_t rows, int64_t sequence, int64_t longest);
   static HostTensor poisoned(DType dtype, const Shape& shape);
   static HostTensor zeros(DType dtype, const Shape& shape);
   /// What the oracle gives: for what a backward pass reads of the forward pass.

@@ -149,6 +149,28 @@ void add_gated(Makers& makers, DType dtype, bool large) {
   }
 }
 
+/// Gates and ups in turn, many of them beyond the limit.
+void add_gated_pairs(Makers& makers, DType dtype, bool large) {
+  for (RowsColumns size : matrix_shapes(large)) {
+    Shape narrow = {size.rows, size.columns};
+    Shape wide = {size.rows, 2 * size.columns};
+    constexpr GatedNumbers kNumbers = {1.702f, 1.5f, 1.0f, true};
+    makers.push_back([=](CaseMaker& m) {
+      OpCase test = make_case("gated pairs", OpKind::kGatedSiluForward, {m.poisoned(dtype, narrow)},
+                              {m.random(dtype, wide)});
+      test.call.gated = kNumbers;
+      return test;
+    });
+    makers.push_back([=](CaseMaker& m) {
+      OpCase test =
+          make_case("gated pairs backward", OpKind::kGatedSiluBackward, {m.poisoned(dtype, wide)},
+                    {m.random(dtype, narrow), m.random(dtype, wide)});
+      test.call.gated = kNumbers;
+      return test;
+    });
+  }
+}
+
 void add_layer_norm(Makers& makers, DType dtype, bool large) {
   for (RowsColumns size : matrix_shapes(large)) {
     if (size.columns == 1) continue;
@@ -271,6 +293,73 @@ void add_attention(Makers& makers, DType dtype, bool large) {
             make_case("attention backward", OpKind::kAttentionBackward, {m.poisoned(dtype, qkv)},
                       {m.random(dtype, out), before.inputs[0], saved[0], saved[1]});
         set(test);
+        return test;
+      });
+    }
+  }
+}
+
+/// Windows, documents and sinks of an attention case.
+struct MaskCase {
+  int64_t window = 0, document = 0;  ///< 0: none
+  bool has_sinks = false;
+};
+
+std::vector<MaskCase> mask_cases(bool large) {
+  if (large) return {{128, 0, true}, {0, 90, false}, {33, 200, true}, {0, 0, true}, {1, 0, false}};
+  return {{9, 0, true}, {0, 13, false}, {33, 20, true}, {1, 0, false}};
+}
+
+void add_masked_attention(Makers& makers, DType dtype, bool large) {
+  bool is_turn = false;
+  for (HeadCase size : head_cases(large)) {
+    is_turn = !is_turn;
+    for (MaskCase masks : mask_cases(large)) {
+      // Emulation is slow: every other pair, all masks and all sizes among them.
+      is_turn = !is_turn;
+      if (!large && !is_turn) continue;
+      int64_t rows = size.sequences * size.sequence;
+      Shape qkv = {rows, (size.heads + 2 * size.kv_heads) * size.dim};
+      Shape out = {rows, size.heads * size.dim};
+      float probability = masks.document == 90 || masks.document == 13 ? 0.2f : 0.0f;
+      auto set = [=](OpCase& test) {
+        set_heads(test, size);
+        test.call.scale = 1.0f / std::sqrt(static_cast<float>(size.dim));
+        test.call.window = masks.window;
+        test.call.drop_probability = probability;
+        test.call.key = RandomKey{5, 4, 3, 2, 1};
+      };
+      auto forward = [=](CaseMaker& m) {
+        HostTensor sinks = masks.has_sinks ? m.random(dtype, {size.heads}, 3.0) : HostTensor();
+        HostTensor starts = masks.document == 0
+                                ? HostTensor()
+                                : m.document_starts(rows, size.sequence, masks.document);
+        OpCase test = make_case("masked attention", OpKind::kAttentionForward,
+                                {m.poisoned(dtype, out), m.poisoned(kF32, {rows, size.heads})},
+                                {m.random(dtype, qkv), sinks, starts});
+        set(test);
+        return test;
+      };
+      makers.push_back(forward);
+      makers.push_back([=](CaseMaker& m) {
+        OpCase before = forward(m);
+        OpOutputs saved = m.forward(before);
+        OpCase test = make_case("masked attention backward", OpKind::kAttentionBackward,
+                                {m.poisoned(dtype, qkv)},
+                                {m.random(dtype, out), before.inputs[0], saved[0], saved[1],
+                                 before.inputs[1], before.inputs[2]});
+        set(test);
+        return test;
+      });
+      if (!masks.has_sinks) continue;
+      makers.push_back([=](CaseMaker& m) {
+        OpCase before = forward(m);
+        OpOutputs saved = m.forward(before);
+        OpCase test = make_case("sinks' gradient", OpKind::kAttentionSinkBackward,
+                                {m.random(kF32, {size.heads})},
+                                {m.random(dtype, out), saved[0], saved[1], before.inputs[1]});
+        set_heads(test, size);
+        test.call.kv_heads = size.heads;
         return test;
       });
     }
@@ -471,10 +560,12 @@ std::vector<Maker> op_cases(DType dtype, bool large) {
   Makers makers;
   add_elementwise(makers, dtype, large);
   add_gated(makers, dtype, large);
+  add_gated_pairs(makers, dtype, large);
   add_layer_norm(makers, dtype, large);
   add_rms_norm(makers, dtype, large);
   add_head_ops(makers, dtype, large);
   add_attention(makers, dtype, large);
+  add_masked_attention(makers, dtype, large);
   add_matmul(makers, dtype, large);
   add_embedding(makers, dtype, large);
   add_cross_entropy(makers, dtype, large);

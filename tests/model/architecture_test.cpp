@@ -102,10 +102,11 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   }
 }
 
-/// Llama, Qwen3 and Qwen3-MoE in small, with everything that changes a layer.
+/// All but GPT-2 in small, with everything that changes a layer.
 std::vector<DecoderConfig> small_decoders() {
   std::vector<DecoderConfig> configs;
-  for (ModelFamily family : {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe}) {
+  for (ModelFamily family :
+       {ModelFamily::kLlama, ModelFamily::kQwen3, ModelFamily::kQwen3Moe, ModelFamily::kGptOss}) {
     for (bool has_bias : {false, true}) {
       DecoderConfig& config = configs.emplace_back();
       Architecture& a = config.architecture;
@@ -118,12 +119,14 @@ std::vector<DecoderConfig> small_decoders() {
       a.kv_heads = 2;
       a.head_dim = 96;
       a.intermediate = 768;
-      if (family == ModelFamily::kQwen3Moe) {
+      bool is_gpt_oss = family == ModelFamily::kGptOss;
+      if (family == ModelFamily::kQwen3Moe || is_gpt_oss) {
         a.experts = 12;
         a.experts_per_token = has_bias ? 1 : 3;
       }
       a.ties_head = a.attention_bias = has_bias;
-      a.mlp_bias = has_bias && family == ModelFamily::kLlama;
+      a.mlp_bias = (has_bias && family == ModelFamily::kLlama) || is_gpt_oss;
+      if (is_gpt_oss) a.windows = {40, 0, 2000};
     }
   }
   return configs;
@@ -297,6 +300,8 @@ TEST(ArchitectureConfig, BothGenerationsOfGptOssGiveTheSameShape) {
   older["experts_per_token"] = 4;
   older["num_experts_per_tok"] = 4;
   older["quantization_config"]["quant_method"] = "mxfp4";
+  older["quantization_config"]["modules_to_not_convert"] =
+      Json(Json::Array{"model.layers.*.self_attn", "lm_head"});
   newer["num_experts_per_tok"] = 4;
   newer["num_local_experts"] = nullptr;
   newer["num_experts"] = 32;
@@ -314,6 +319,18 @@ TEST(ArchitectureConfig, BothGenerationsOfGptOssGiveTheSameShape) {
   EXPECT_THAT(parsed(older).status().message(),
               HasSubstr("dir/config.json: experts_per_token is 4, expected 8 as "
                         "num_experts_per_tok says"));
+  older["num_experts_per_tok"] = 4;
+  older["quantization_config"]["modules_to_not_convert"] =
+      Json(Json::Array{"model.layers.0.mlp.experts"});
+  EXPECT_THAT(parsed(older).status().message(),
+              HasSubstr("quantization_config.modules_to_not_convert is "
+                        "\"model.layers.0.mlp.experts\", expected names of modules"));
+  older["quantization_config"]["modules_to_not_convert"] = Json();
+  older["quantization_config"]["group_size"] = 64;
+  EXPECT_THAT(parsed(older).status().message(), HasSubstr("quantization_config.group_size is 64"));
+  older["quantization_config"] = Json::object();
+  older["quantization_config"]["quant_method"] = "fp8";
+  EXPECT_THAT(parsed(older).status().message(), HasSubstr("quantization_config is {"));
 }
 
 TEST(ArchitectureConfig, SlidingWindowsOfQwenStartBehindTheFullLayers) {

@@ -309,9 +309,6 @@ TEST(DecoderConfig, SettingsThatChangeTheResultAreRefusedByName) {
                     {"attn_logit_softcapping", nullptr},
                     {"pruned_heads", Json::object()}};
   EXPECT_THAT(parsed(llama(neutral)).ignored, IsEmpty());
-  Result<ParsedDecoderConfig> sinks = parse(llama({{"model_type", "gpt_oss"}}));
-  EXPECT_EQ(sinks.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(sinks.status().message(), HasSubstr("\"gpt_oss\"; this version plans"));
 }
 
 TEST(DecoderConfig, SaysHowExpertsAreChosen) {
@@ -344,14 +341,39 @@ TEST(DecoderConfig, SaysHowExpertsAreChosen) {
   EXPECT_TRUE(parse(qwen3(fields)).is_ok());
 }
 
-TEST(DecoderConfig, WindowsShorterThanTheSequenceAreNotComputed) {
-  DecoderConfig config =
-      parsed(qwen3({{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 1}}))
-          .config;
-  EXPECT_TRUE(make_decoder(config, NetworkHead::kLoss, DType::kF32, 8).is_ok());
-  Status status = make_decoder(config, NetworkHead::kLoss, DType::kF32, 9).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("sliding_window is 8 in layer 1"));
+Json gpt_oss(const Fields& changes = {}) {
+  Json yarn = object({{"rope_type", "yarn"},
+                      {"factor", 32.0},
+                      {"truncate", false},
+                      {"original_max_position_embeddings", 64}});
+  Json json = llama({{"model_type", "gpt_oss"},
+                     {"head_dim", 16},
+                     {"num_local_experts", 4},
+                     {"num_experts_per_tok", 2},
+                     {"sliding_window", 8},
+                     {"attention_bias", true},
+                     {"rms_norm_eps", nullptr},
+                     {"rope_scaling", yarn}});
+  for (const auto& [name, value] : changes) json[name] = value;
+  return json;
+}
+
+TEST(DecoderConfig, GptOssHasDefaultsOfItsOwn) {
+  DecoderConfig config = parsed(gpt_oss({})).config;
+  EXPECT_EQ(config.norm_epsilon, 1e-5);
+  EXPECT_TRUE(config.normalizes_choice);
+  EXPECT_EQ(config.gate_alpha, 1.702);
+  EXPECT_EQ(config.gate_limit, 7.0);
+  EXPECT_FALSE(config.rotary.truncates);
+  EXPECT_EQ(config.architecture.window(0), 8);
+  EXPECT_EQ(config.architecture.window(1), 0);
+  DecoderConfig other = parsed(gpt_oss({{"swiglu_limit", 2.5}, {"swiglu_alpha", 1.0}})).config;
+  EXPECT_EQ(other.gate_limit, 2.5);
+  EXPECT_EQ(other.gate_alpha, 1.0);
+  expect_refused(gpt_oss({{"swiglu_limit", 0.0}}), "swiglu_limit is 0, expected above 0");
+  expect_refused(gpt_oss({{"rope_theta", nullptr}}), "rope_theta is missing");
+  expect_refused(gpt_oss({{"rope_scaling", nullptr}}), "rope_scaling is missing");
+  expect_refused(gpt_oss({{"output_router_logits", true}}), "output_router_logits is true");
 }
 
 TEST(DecoderConfig, PresetsAreWhatWasPublished) {
@@ -363,12 +385,16 @@ TEST(DecoderConfig, PresetsAreWhatWasPublished) {
   ASSERT_TRUE(qwen.is_ok()) << qwen.status().to_string();
   EXPECT_EQ(qwen->rotary.theta, 1e6);
   EXPECT_TRUE(qwen->architecture.ties_head);
-  EXPECT_EQ(decoder_preset("gpt-oss-20b").status().code(), StatusCode::kUnimplemented);
+  Result<DecoderConfig> oss = decoder_preset("gpt-oss-20b");
+  ASSERT_TRUE(oss.is_ok()) << oss.status().to_string();
   EXPECT_EQ(decoder_preset("llama").status().code(), StatusCode::kNotFound);
-  for (const DecoderConfig& config : {*llama31, *qwen}) {
+  for (const DecoderConfig& config : {*llama31, *qwen, *oss}) {
     ParsedDecoderConfig again = parsed(decoder_config_to_json(config));
     EXPECT_EQ(again.config.rotary, config.rotary);
     EXPECT_EQ(again.config.norm_epsilon, config.norm_epsilon);
+    EXPECT_EQ(again.config.architecture.windows, config.architecture.windows);
+    EXPECT_EQ(again.config.gate_limit, config.gate_limit);
+    EXPECT_EQ(again.config.normalizes_choice, config.normalizes_choice);
     EXPECT_EQ(again.config.architecture.head_dim, config.architecture.head_dim);
     EXPECT_THAT(again.defaulted, IsEmpty());
     EXPECT_THAT(again.ignored, IsEmpty());

@@ -7,7 +7,7 @@ over the labels that count, and the gradient of every parameter, computed in fp3
 from that very folder.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
-    venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders
+    venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders [NAME ...]
 """
 
 import json
@@ -62,6 +62,32 @@ QWEN3_MOE = {
     "mlp_only_layers": [],
     "router_aux_loss_coef": 0.001,
     "output_router_logits": False,
+}
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "hidden_act": "silu",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 40,
+    "tie_word_embeddings": False,
+    "attention_bias": True,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": 4,
+    "rope_theta": 150000.0,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                     "truncate": False, "original_max_position_embeddings": 16},
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.9,
+    "pad_token_id": None,
+    "eos_token_id": None,
 }
 GPT2 = {
     "architectures": ["GPT2LMHeadModel"],
@@ -157,6 +183,47 @@ MODELS = {
          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "dtype": "float32"},
         torch.float32,
     ),
+    # Windows shorter than the sequence: by the older switches, and by layer.
+    "qwen3-windows": (
+        {**QWEN3, "num_hidden_layers": 3, "rope_theta": 10000.0, "use_sliding_window": True,
+         "sliding_window": 5, "max_window_layers": 1},
+        torch.float32,
+    ),
+    "qwen3-windows-by-layer": (
+        {**QWEN3, "num_key_value_heads": 1, "tie_word_embeddings": True, "rope_theta": 500.0,
+         "use_sliding_window": True, "sliding_window": 2,
+         "layer_types": ["sliding_attention", "full_attention"]},
+        torch.bfloat16,
+    ),
+    # As published: windows in every other layer, yarn that does not round, two names of one number.
+    "gpt-oss": (
+        {**GPT_OSS, "experts_per_token": 2, "swiglu_limit": 7.0, "initial_context_length": 16,
+         "torch_dtype": "bfloat16"},
+        torch.bfloat16,
+    ),
+    # Limits that cut much off, windows by layer and not in turn, more experts a token, a tied head.
+    "gpt-oss-limits": (
+        {**{key: value for key, value in GPT_OSS.items() if not key.startswith("rope")},
+         "num_hidden_layers": 3, "num_experts_per_tok": 3, "swiglu_limit": 0.5,
+         "swiglu_alpha": 1.25, "sliding_window": 3, "tie_word_embeddings": True,
+         "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                             "attention_factor": 1.25, "truncate": True,
+                             "original_max_position_embeddings": 32},
+         "dtype": "float32"},
+        torch.float32,
+    ),
+    # Packed experts; hidden size and that of an expert are the same, so that no shape tells how a
+    # matrix lies.
+    "gpt-oss-mxfp4": (
+        {**GPT_OSS, "hidden_size": 32, "intermediate_size": 32, "num_local_experts": 3,
+         "num_hidden_layers": 1, "torch_dtype": "bfloat16",
+         "quantization_config": {
+             "quant_method": "mxfp4",
+             "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                        "model.embed_tokens", "lm_head"]}},
+        torch.bfloat16,
+    ),
 }
 
 
@@ -171,6 +238,8 @@ def randomize(model, generator):
             parameter.data = 0.2 * noise
         else:
             parameter.data = 0.3 * noise
+        if name.endswith("sinks"):
+            parameter.data = noise
         if name.endswith("mlp.gate.weight"):
             # An expert whose logit is never the largest: the mean of the others'.
             parameter.data[-1] = parameter.data[:-1].mean(dim=0)
@@ -189,6 +258,22 @@ def one_by_one(weights):
             kinds = ["gate_proj", "up_proj"] if kind == "gate_up_proj" else [kind]
             for part, own in zip(parts, kinds):
                 result[f"{folder}.experts.{expert}.{own}.weight"] = part.contiguous()
+    return result
+
+
+def packed(weights, generator):
+    """Random packed experts in place of plain ones."""
+    result = {}
+    for name, tensor in weights.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            result[name] = tensor
+            continue
+        experts, columns, rows = tensor.shape
+        groups = (experts, rows, columns // 32)
+        result[name + "_blocks"] = torch.randint(
+            256, (*groups, 16), generator=generator, dtype=torch.uint8)
+        result[name + "_scales"] = torch.randint(
+            123, 125, groups, generator=generator, dtype=torch.uint8)
     return result
 
 
@@ -219,17 +304,23 @@ def make_from(folder, fields, stored, seed):
     weights = {name: parameter.detach().to(stored) for name, parameter in model.named_parameters()}
     if folder.name.endswith("one-by-one"):
         weights = one_by_one(weights)
+    unpacking = {}
+    if "quantization_config" in fields:
+        weights = packed(weights, generator)
+        unpacking["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True,
+        **unpacking)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     model.eval()
     vocabulary = fields["vocab_size"]
     tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
     labels = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator)
     labels[0, 3] = labels[1, 7] = -1
-    if "num_experts" in fields and choice_margin(model, tokens) < LEAST_MARGIN:
+    has_experts = fields.keys() & {"num_experts", "num_local_experts"}
+    if has_experts and choice_margin(model, tokens) < LEAST_MARGIN:
         return False
     logits = model(input_ids=tokens).logits
     loss = torch.nn.functional.cross_entropy(
@@ -246,6 +337,8 @@ def make_from(folder, fields, stored, seed):
             assert not layer.mlp.experts.down_proj.grad[-1].any()
     for name, parameter in model.named_parameters():
         expected["gradient." + name] = parameter.grad.contiguous()
+        if name + "_blocks" in weights:
+            expected["unpacked." + name] = parameter.detach().contiguous()
     save_file(expected, folder / "expected.safetensors")
     print(f"{folder.name}: {sum(p.numel() for p in model.parameters())} parameters, "
           f"loss {loss.item():.6f}")
@@ -253,10 +346,11 @@ def make_from(folder, fields, stored, seed):
 
 
 def main():
-    out = pathlib.Path(sys.argv[1])
+    out, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:]
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     for seed, (name, (fields, stored)) in enumerate(MODELS.items()):
-        make(out / name, fields, stored, seed)
+        if not wanted or name in wanted:
+            make(out / name, fields, stored, seed)
 
 
 if __name__ == "__main__":

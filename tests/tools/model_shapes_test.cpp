@@ -246,9 +246,6 @@ TEST(ModelShapes, Refusals) {
   TemporaryFolder folder;
   std::ofstream(folder.file("train.txt")) << "some text to read";
   for (const char* name : {"train", "eval"}) {
-    expect_refusal(
-        command(name, "gpt-oss-20b", "cpu:1", {"--data", folder.file("train.txt")}), 1,
-        "preset 'gpt-oss-20b': this version plans and simulates it but does not compute");
     expect_refusal(command(name, "qwen3-8b", "cpu:1", {"--data", folder.file("train.txt")}), 1,
                    "model 'qwen3-8b' has no weights");
   }

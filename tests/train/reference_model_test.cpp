@@ -80,13 +80,14 @@ TEST_P(ReferenceTraining, StartsAtTheLossOfTransformers) {
   EXPECT_LT(trainer.evaluate(inputs, outputs)->loss, expected - 0.1);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, ReferenceTraining,
-    testing::Combine(testing::Values("gpt2", "llama-linear", "llama-llama3-tied-biases",
-                                     "qwen3-tied-yarn", "qwen3-moe-one-by-one"),
-                     testing::Values(Case{"roundpipe", DType::kF32, 1e-5},
-                                     Case{"1f1b", DType::kF32, 1e-5},
-                                     Case{"roundpipe", DType::kBF16, 5e-2})));
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceTraining,
+                         testing::Combine(testing::Values("gpt2", "llama-linear",
+                                                          "llama-llama3-tied-biases",
+                                                          "qwen3-tied-yarn", "qwen3-moe-one-by-one",
+                                                          "gpt-oss", "gpt-oss-mxfp4"),
+                                          testing::Values(Case{"roundpipe", DType::kF32, 1e-5},
+                                                          Case{"1f1b", DType::kF32, 1e-5},
+                                                          Case{"roundpipe", DType::kBF16, 5e-2})));
 
 }  // namespace
 }  // namespace stagecoach

@@ -2,6 +2,7 @@
 
 #include "backends/gpu/kernels/attention.gpu.cu"
 #include "backends/gpu/kernels/attention_backward.gpu.cu"
+#include "backends/gpu/kernels/attention_rows.gpu.cu"
 #include "backends/gpu/kernels/device_tests.gpu.cu"
 #include "backends/gpu/kernels/elementwise.gpu.cu"
 #include "backends/gpu/kernels/embedding.gpu.cu"

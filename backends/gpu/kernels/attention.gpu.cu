@@ -34,9 +34,10 @@ __device__ inline void soften(float (&scores)[1][Tile::kStreamTiles][4],
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
       maximum = fmaxf(maximum, fmaxf(scores[0][n][2 * half], scores[0][n][2 * half + 1]));
     }
-    // The first tile has a key for every query, so the maximum is finite from then on.
+    // The first tile has a key for every query, so the maximum is finite from then on; where tiles
+    // may have none for some, nothing is summed of these yet.
     maximum = quad_max(maximum);
-    float offset = maximum * scale;
+    float offset = Tile::kGeneral && maximum == -INFINITY ? 0.0f : maximum * scale;
     rescale[half] = exp2_fast(fmaf(softmax.maximum[half], scale, -offset));
     float sum = softmax.sum[half] * rescale[half];
 #pragma unroll
@@ -64,7 +65,24 @@ struct ForwardOperands {
   T* out;
   float* lse;
   const T* qkv;
+  const T* sinks;  ///< null: none
 };
+
+/// A row's factor, and its lse.
+struct RowEnd {
+  float factor, lse;
+};
+
+/// `sink` joins the sum of exponentials; null: none does.
+template <typename T>
+__device__ inline RowEnd end_row(float maximum, float sum, const T* sink) {
+  if (sink == nullptr) return {1.0f / sum, maximum + logf(sum)};
+  float score = to_float(*sink);
+  float top = fmaxf(maximum, score);
+  float share = expf(maximum - top);
+  float total = sum * share + expf(score - top);
+  return {share / total, top + logf(total)};
+}
 
 /// Which tile a block works on.
 struct QueryPanel {
@@ -77,19 +95,20 @@ template <typename T, typename Tile>
 __device__ inline void write_results(const ForwardOperands<T>& operands,
                                      const AttentionSizes& sizes, const QueryPanel& panel,
                                      const float (&result)[1][Tile::kDim / 8][4],
-                                     RunningSoftmax& softmax) {
+                                     const RunningSoftmax& softmax) {
   LanePlace place;
+  const T* sink = operands.sinks == nullptr ? nullptr : operands.sinks + panel.head;
+  float factors[2];
   for (int half = 0; half < 2; ++half) {
-    softmax.sum[half] = quad_sum(softmax.sum[half]);
+    RowEnd end = end_row(softmax.maximum[half] * sizes.scale, quad_sum(softmax.sum[half]), sink);
+    factors[half] = end.factor;
     int query = panel.first_query + place.row + half * 8;
     if (place.column != 0 || query >= sizes.length()) continue;
-    operands.lse[(panel.first_row + query) * sizes.heads + panel.head] =
-        softmax.maximum[half] * sizes.scale + logf(softmax.sum[half]);
+    operands.lse[(panel.first_row + query) * sizes.heads + panel.head] = end.lse;
   }
   int first = panel.first_query + place.group * 16;
   write_head(operands.out + (panel.first_row + first) * sizes.out_width() + panel.head * sizes.dim,
-             sizes.out_width(), sizes.length() - first, sizes.dim, result, 1.0f / softmax.sum[0],
-             1.0f / softmax.sum[1]);
+             sizes.out_width(), sizes.length() - first, sizes.dim, result, factors[0], factors[1]);
 }
 
 /// What a block's queries have seen so far.
@@ -100,6 +119,7 @@ struct Attention {
   const AttentionSizes& sizes;
   const AttentionDropout& dropout;
   const QueryPanel& panel;
+  FirstKeys<Tile> first_keys;
   LanePlace place;
   float result[1][Tile::kDim / 8][4] = {};
   RunningSoftmax softmax;
@@ -115,8 +135,9 @@ struct Attention {
     if (key + Tile::kStream > panel.first_query + place.group * 16) {
       mask_after_queries<Tile>(scores, panel.first_query - key + place.row - place.column);
     }
+    first_keys.mask(scores, key);
     soften<Tile>(scores, result, softmax, sizes.score_scale());
-    if (Tile::kMayDrop && dropout.drops != 0) {
+    if (Tile::kGeneral && dropout.drops != 0) {
       int64_t row = panel.first_row + panel.first_query + place.row;
       int64_t element = (row * sizes.heads + panel.head) * sizes.sequence + key + place.column;
       uint32_t kept = kept_of_queries<Tile::kStreamTiles>(
@@ -142,9 +163,11 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
   const T* values = operands.qkv + panel.first_row * width + sizes.value_column(kv_head);
   int seen = panel.first_query + Tile::kOwn;
   if (seen > sizes.length()) seen = sizes.length();
-  Attention<T, Tile> attention{sizes, dropout, panel, {}, {}, {}};
+  int unseen = unseen_tiles<Tile>(sizes, panel.first_row, panel.first_query);
+  Attention<T, Tile> attention{sizes, dropout, panel, {sizes, panel.first_row, panel.first_query},
+                               {},    {},      {}};
   auto load = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
+    int key = (unseen + tile) * Tile::kStream;
     T* to = streamed + 2 * stage * Tile::kStreamElements;
     copy_head<Tile>(typename Tile::Streamed{to}, keys + key * width, width, sizes.length() - key,
                     sizes.dim);
@@ -153,13 +176,13 @@ __device__ inline void attend(const ForwardOperands<T>& operands, const Attentio
     copies_commit();
   };
   auto work = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
+    int key = (unseen + tile) * Tile::kStream;
     if (key > panel.first_query + attention.place.last_row) return;
     T* from = streamed + 2 * stage * Tile::kStreamElements;
     attention.take(own, key, typename Tile::Streamed{from},
                    typename Tile::Streamed{from + Tile::kStreamElements});
   };
-  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
+  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream - unseen, stages, load, work);
   write_results<T, Tile>(operands, sizes, panel, attention.result, attention.softmax);
 }
 
@@ -206,19 +229,21 @@ __device__ inline void attention_forward(const ForwardOperands<T>& operands,
   }
 }
 
-#define STAGECOACH_ATTENTION(T, NAME, DIM, DROP, MAY_DROP)                                      \
-  using DROP##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, MAY_DROP>;   \
-  extern "C" __global__ void __launch_bounds__(DROP##Tile_##NAME##_##DIM::kThreads,             \
-                                               DROP##Tile_##NAME##_##DIM::kBlocks)              \
-      attention_forward_##DROP##d##DIM##_##NAME(                                                \
-          T* out, float* lse, const T* qkv, int64_t sequences, int64_t sequence, int64_t heads, \
-          int64_t kv_heads, int32_t dim, float scale, uint64_t key, uint64_t counter,           \
-          uint32_t threshold, float factor, int32_t drops, int32_t stages) {                    \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                          \
-    attention_forward<T, DROP##Tile_##NAME##_##DIM>(                                            \
-        {out, lse, qkv}, AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},      \
-        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,         \
-        reinterpret_cast<T*>(shared));                                                          \
+#define STAGECOACH_ATTENTION(T, NAME, DIM, KIND, GENERAL)                                    \
+  using KIND##Tile_##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::kForward, GENERAL>; \
+  extern "C" __global__ void __launch_bounds__(KIND##Tile_##NAME##_##DIM::kThreads,          \
+                                               KIND##Tile_##NAME##_##DIM::kBlocks)           \
+      attention_forward_##KIND##d##DIM##_##NAME(                                             \
+          T* out, float* lse, const T* qkv, const T* sinks, const int32_t* starts,           \
+          int64_t sequences, int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim, \
+          float scale, int32_t window, uint64_t key, uint64_t counter, uint32_t threshold,   \
+          float factor, int32_t drops, int32_t stages) {                                     \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                       \
+    attention_forward<T, KIND##Tile_##NAME##_##DIM>(                                         \
+        {out, lse, qkv, sinks},                                                              \
+        AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale, window, starts},    \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,      \
+        reinterpret_cast<T*>(shared));                                                       \
   }
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION)

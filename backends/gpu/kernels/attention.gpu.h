@@ -2,36 +2,17 @@
 
 #include "backends/gpu/kernels/attention_dropout.gpu.h"
 #include "backends/gpu/kernels/attention_product.gpu.h"
+#include "backends/gpu/kernels/attention_sizes.gpu.h"
 #include "backends/gpu/kernels/attention_tiles.h"
 
 namespace stagecoach {
 
-/// Numbers of an attention call; lengths in elements.
-struct AttentionSizes {
-  int64_t sequences;
-  int64_t sequence;
-  int64_t heads;
-  int64_t kv_heads;
-  int32_t dim;
-  float scale;
-
-  __device__ int length() const { return static_cast<int>(sequence); }
-  __device__ int depth() const { return (dim + 15) / 16 * 16; }  ///< what products run over
-
-  __device__ float score_scale() const { return scale * 1.4426950408889634f; }  ///< for exp2
-  __device__ int64_t qkv_width() const { return (heads + 2 * kv_heads) * dim; }
-  __device__ int64_t out_width() const { return heads * dim; }
-  __device__ int64_t key_column(int64_t kv_head) const { return (heads + kv_head) * dim; }
-  __device__ int64_t value_column(int64_t kv_head) const {
-    return (heads + kv_heads + kv_head) * dim;
-  }
-};
-
 /// Types and dimensions of one kernel; heads are padded to Dim columns with zeros.
-/// Where the code for dropout would cost others registers, kernels without it exist besides.
-template <typename T, int Dim, AttentionPass ThePass, bool MayDrop>
+/// Where the code for dropout, windows and documents would cost others registers, kernels without
+/// it exist besides.
+template <typename T, int Dim, AttentionPass ThePass, bool General>
 struct AttentionTile {
-  static constexpr bool kMayDrop = MayDrop;
+  static constexpr bool kGeneral = General;
   static constexpr bool kUnits = kMatrixUnitShapes && sizeof(T) == 2;
   static constexpr bool kOnWarpgroups = kUnits && Dim <= 128;
   /// Own queries as operands in registers. wgmma reads them from shared memory: it hardly costs
@@ -108,6 +89,48 @@ __device__ inline void mask_after_queries(float (&scores)[1][Tile::kStreamTiles]
   }
 }
 
+/// The first keys that a lane's two queries of a tile see.
+template <typename Tile>
+struct FirstKeys {
+  int of_rows[2] = {};
+  int of_last = 0;  ///< of the tile's last query, the largest
+
+  __device__ FirstKeys(const AttentionSizes& sizes, int64_t first_row, int first_query) {
+    if constexpr (Tile::kGeneral) {
+      auto first = [&](int row) {
+        int query = first_query + row;
+        return sizes.first_key(first_row, query < sizes.length() ? query : sizes.length() - 1);
+      };
+      of_rows[0] = first(LanePlace().row);
+      of_rows[1] = first(LanePlace().row + 8);
+      of_last = first(Tile::kOwn - 1);
+    }
+  }
+
+  /// Keys before them get minus infinity, of a tile of keys that begins at `key`.
+  __device__ void mask(float (&scores)[1][Tile::kStreamTiles][4], int key) const {
+    if constexpr (Tile::kGeneral) {
+      if (key >= of_last) return;
+      int column = key + LanePlace().column;
+#pragma unroll
+      for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (column + n * 8 + i % 2 < of_rows[i / 2]) scores[0][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+};
+
+/// Tiles of keys before the first that some query of a tile sees.
+template <typename Tile>
+__device__ inline int unseen_tiles(const AttentionSizes& sizes, int64_t first_row,
+                                   int first_query) {
+  if constexpr (!Tile::kGeneral) return 0;
+  return sizes.first_key(first_row, first_query) / Tile::kStream;
+}
+
 /// Writes a group's 16 lines of results, `valid` of them, `columns` wide, times a factor a row.
 template <typename T, int Tiles>
 __device__ inline void write_head(T* out, int64_t width, int64_t valid, int columns,
@@ -137,8 +160,8 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
   }
 }
 
-/// Instantiates KERNEL(T, suffix, padded dim, infix of names, whether it may drop) for all. Matrix
-/// units have kernels that never drop, and others.
+/// Instantiates KERNEL(T, suffix, padded dim, infix of names, whether it is general) for all.
+/// Matrix units have kernels that know no dropout, windows and documents, and general ones.
 #define STAGECOACH_FOR_ATTENTION(KERNEL)        \
   KERNEL(float, fp32, 64, , true)               \
   KERNEL(float, fp32, 128, , true)              \
@@ -149,15 +172,15 @@ __device__ inline void write_head(T* out, int64_t width, int64_t valid, int colu
   KERNEL(F16, fp16, 64, , !kMatrixUnitShapes)   \
   KERNEL(F16, fp16, 128, , !kMatrixUnitShapes)  \
   KERNEL(F16, fp16, 256, , true)                \
-  STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
+  STAGECOACH_FOR_GENERAL_ATTENTION(KERNEL)
 #if defined(__HIP__)
-#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL)
+#define STAGECOACH_FOR_GENERAL_ATTENTION(KERNEL)
 #else
-#define STAGECOACH_FOR_DROPPING_ATTENTION(KERNEL) \
-  KERNEL(BF16, bf16, 64, drop_, true)             \
-  KERNEL(BF16, bf16, 128, drop_, true)            \
-  KERNEL(F16, fp16, 64, drop_, true)              \
-  KERNEL(F16, fp16, 128, drop_, true)
+#define STAGECOACH_FOR_GENERAL_ATTENTION(KERNEL) \
+  KERNEL(BF16, bf16, 64, general_, true)         \
+  KERNEL(BF16, bf16, 128, general_, true)        \
+  KERNEL(F16, fp16, 64, general_, true)          \
+  KERNEL(F16, fp16, 128, general_, true)
 #endif
 
 }  // namespace stagecoach

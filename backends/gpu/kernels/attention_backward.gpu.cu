@@ -58,6 +58,29 @@ __device__ inline void mask_after_keys(float (&scores)[1][Tile::kStreamTiles][4]
   }
 }
 
+/// Keys that a query does not see for a window's or a document's sake get minus infinity: of the
+/// tile of queries from number `query` on.
+template <typename Tile>
+__device__ inline void mask_unseen_keys(float (&scores)[1][Tile::kStreamTiles][4],
+                                        const AttentionSizes& sizes, const BackwardPanel& panel,
+                                        int query) {
+  auto first_key = [&](int position) {
+    position = position < sizes.length() ? position : sizes.length() - 1;
+    return sizes.first_key(panel.first_row, position);
+  };
+  LanePlace place;
+  if (first_key(query + Tile::kStream - 1) <= panel.first + place.group * 16) return;
+#pragma unroll
+  for (int n = 0; n < Tile::kStreamTiles; ++n) {
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      int first = first_key(query + n * 8 + place.column + column) - panel.first - place.row;
+      if (first > 0) scores[0][n][column] = -INFINITY;
+      if (first > 8) scores[0][n][2 + column] = -INFINITY;
+    }
+  }
+}
+
 /// One tile of queries against the block's keys: adds to their gradients.
 template <typename T, typename Tile>
 struct KeyStep {
@@ -68,10 +91,10 @@ struct KeyStep {
   float k_grad[1][Tile::kSlice / 8][4] = {};
   float v_grad[1][Tile::kSlice / 8][4] = {};
 
-  /// `distance`: from the first query to the lane's first key; `masks`: some are not seen.
-  template <typename Kept>
+  /// `mask` gives scores of keys that are not seen minus infinity.
+  template <typename Mask, typename Kept>
   __device__ void add(Streamed q, Streamed out_grad, const float* lse, const float* delta,
-                      const AttentionSizes& sizes, int distance, bool masks,
+                      const AttentionSizes& sizes, const Mask& mask,
                       const AttentionDropout& dropout, const Kept& kept) {
     float scores[1][Tile::kStreamTiles][4];
     float grads[1][Tile::kStreamTiles][4];
@@ -82,7 +105,7 @@ struct KeyStep {
     products_commit<kAsync>();
     products_wait<kAsync, 1>(scores);
     int column = static_cast<int>(threadIdx.x % 4) * 2;
-    if (masks) mask_after_keys<Tile>(scores, distance - column);
+    mask(scores);
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
@@ -93,7 +116,7 @@ struct KeyStep {
     }
     products_wait<kAsync, 0>(grads);
     uint32_t bits = 0;
-    if (Tile::kMayDrop && dropout.drops != 0) {
+    if (Tile::kGeneral && dropout.drops != 0) {
       bits = kept();
       drop_scores(grads, bits, dropout.factor);
     }
@@ -105,7 +128,7 @@ struct KeyStep {
         grads[0][n][i] = scores[0][n][i] * part;
       }
     }
-    if (Tile::kMayDrop && dropout.drops != 0) drop_scores(scores, bits, dropout.factor);
+    if (Tile::kGeneral && dropout.drops != 0) drop_scores(scores, bits, dropout.factor);
     RegisterRows<T, Tile::kStreamTiles> probabilities(scores);
     RegisterRows<T, Tile::kStreamTiles> score_grads(grads);
     int tiles = (sizes.depth() - slice) / 8;
@@ -131,6 +154,15 @@ struct TilePlace {
   }
 };
 
+/// One past the last query that sees a key of the tile.
+template <typename Tile>
+__device__ inline int queries_end(const AttentionSizes& sizes, const BackwardPanel& panel) {
+  if constexpr (!Tile::kGeneral) return sizes.length();
+  int end = panel.first + Tile::kOwn;
+  int last_key = (end < sizes.length() ? end : sizes.length()) - 1;
+  return sizes.seeing_end(panel.first_row, last_key);
+}
+
 /// One tile of keys of one kv head, kSlice columns of its gradients.
 template <typename T, typename Tile>
 __device__ inline void key_gradients(const BackwardOperands<T>& operands,
@@ -145,9 +177,11 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
   int share = static_cast<int>(sizes.heads / sizes.kv_heads);
   int64_t rows = sizes.sequences * sizes.sequence;
   int64_t key_row = panel.first_row + panel.first;
-  // Tiles of queries from the one on that holds the first key; those of all heads that share it.
+  // Tiles of queries from the one on that holds the first key, up to the last that sees the last
+  // key; those of all heads that share it.
   int first_query = panel.first / Tile::kStream * Tile::kStream;
-  int tiles = (sizes.length() - first_query + Tile::kStream - 1) / Tile::kStream;
+  int end = queries_end<Tile>(sizes, panel);
+  int tiles = (end - first_query + Tile::kStream - 1) / Tile::kStream;
   TilePlace loaded{panel.head * share, first_query};
   TilePlace worked = loaded;
   __syncthreads();
@@ -168,12 +202,12 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
     numbers.load(operands.lse + head * rows + row, operands.delta + head * rows + row, valid,
                  stage);
     copies_commit();
-    loaded.advance(Tile::kStream, sizes.length(), first_query);
+    loaded.advance(Tile::kStream, end, first_query);
   };
   auto work = [&](int, int stage) {
     int64_t head = worked.head;
     int query = worked.query;
-    worked.advance(Tile::kStream, sizes.length(), first_query);
+    worked.advance(Tile::kStream, end, first_query);
     // The rows before these 64 are keys that some of the queries see.
     if (query + Tile::kStream <= panel.first + place.last_row - 63) return;
     T* from = streamed + 2 * stage * Tile::kStreamElements;
@@ -183,9 +217,14 @@ __device__ inline void key_gradients(const BackwardOperands<T>& operands,
       return kept_of_keys<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
                                               rows_are_blocks(sizes.sequence));
     };
+    auto mask = [&](float(&scores)[1][Tile::kStreamTiles][4]) {
+      if (query < panel.first + place.group * 16 + 15) {
+        mask_after_keys<Tile>(scores, panel.first - query + place.row - place.column);
+      }
+      if constexpr (Tile::kGeneral) mask_unseen_keys<Tile>(scores, sizes, panel, query);
+    };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
-             numbers.lse(stage), numbers.delta(stage), sizes, panel.first - query + place.row,
-             query < panel.first + place.group * 16 + 15, dropout, kept);
+             numbers.lse(stage), numbers.delta(stage), sizes, mask, dropout, kept);
   };
   stream_tiles(tiles * share, stages, load, work);
   int first = panel.first + place.group * 16;
@@ -220,10 +259,10 @@ struct QueryStep {
     }
   }
 
-  /// `distance`: from the lane's first key to its query; `masks`: some keys are not seen.
-  template <typename Kept>
-  __device__ void add(Streamed keys, Streamed values, const AttentionSizes& sizes, int distance,
-                      bool masks, const AttentionDropout& dropout, const Kept& kept) {
+  /// `mask` gives scores of keys that are not seen minus infinity.
+  template <typename Mask, typename Kept>
+  __device__ void add(Streamed keys, Streamed values, const AttentionSizes& sizes, const Mask& mask,
+                      const AttentionDropout& dropout, const Kept& kept) {
     float scores[1][Tile::kStreamTiles][4];
     float grads[1][Tile::kStreamTiles][4];
     products_begin<kAsync>();
@@ -232,7 +271,7 @@ struct QueryStep {
     score_product<T, Tile>(grads, out_grad, values, sizes.depth());
     products_commit<kAsync>();
     products_wait<kAsync, 1>(scores);
-    if (masks) mask_after_queries<Tile>(scores, distance);
+    mask(scores);
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
@@ -241,7 +280,7 @@ struct QueryStep {
       }
     }
     products_wait<kAsync, 0>(grads);
-    if (Tile::kMayDrop && dropout.drops != 0) drop_scores(grads, kept(), dropout.factor);
+    if (Tile::kGeneral && dropout.drops != 0) drop_scores(grads, kept(), dropout.factor);
 #pragma unroll
     for (int n = 0; n < Tile::kStreamTiles; ++n) {
 #pragma unroll
@@ -268,8 +307,10 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
   int64_t kv_head = panel.head / (sizes.heads / sizes.kv_heads);
   QueryStep<T, Tile, Own> step(q, out_grad);
   step.load_numbers(operands, sizes, panel);
+  FirstKeys<Tile> first_keys(sizes, panel.first_row, panel.first);
+  int unseen = unseen_tiles<Tile>(sizes, panel.first_row, panel.first);
   auto load = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
+    int key = (unseen + tile) * Tile::kStream;
     int64_t row = panel.first_row + key;
     T* to = streamed + 2 * stage * Tile::kStreamElements;
     copy_head<Tile>(typename Tile::Streamed{to},
@@ -281,7 +322,7 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
     copies_commit();
   };
   auto work = [&](int tile, int stage) {
-    int key = tile * Tile::kStream;
+    int key = (unseen + tile) * Tile::kStream;
     if (key > panel.first + place.last_row) return;
     T* from = streamed + 2 * stage * Tile::kStreamElements;
     auto kept = [&] {
@@ -290,13 +331,18 @@ __device__ inline void query_gradients(const BackwardOperands<T>& operands,
       return kept_of_queries<Tile::kStreamTiles>(dropout, element, sizes.heads * sizes.sequence,
                                                  rows_are_blocks(sizes.sequence));
     };
+    auto mask = [&](float(&scores)[1][Tile::kStreamTiles][4]) {
+      if (key + Tile::kStream > panel.first + place.group * 16) {
+        mask_after_queries<Tile>(scores, panel.first - key + place.row - place.column);
+      }
+      first_keys.mask(scores, key);
+    };
     step.add(typename Tile::Streamed{from}, typename Tile::Streamed{from + Tile::kStreamElements},
-             sizes, panel.first - key + place.row - place.column,
-             key + Tile::kStream > panel.first + place.group * 16, dropout, kept);
+             sizes, mask, dropout, kept);
   };
   int seen = panel.first + Tile::kOwn;
   if (seen > sizes.length()) seen = sizes.length();
-  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream, stages, load, work);
+  stream_tiles((seen + Tile::kStream - 1) / Tile::kStream - unseen, stages, load, work);
   int first = panel.first + place.group * 16;
   write_head(operands.qkv_grad + (panel.first_row + first) * width + panel.head * sizes.dim, width,
              sizes.length() - first, sizes.dim, step.q_grad, 1.0f, 1.0f);
@@ -365,63 +411,25 @@ __device__ inline void all_query_gradients(const BackwardOperands<T>& operands,
   }
 }
 
-/// For each row of each head what the backward kernels need: lse as an exponent of two, and the sum
-/// of out * out_grad times the scores' scale. Both [H, R]. 16 lanes to a head of a row.
-template <typename T>
-__device__ inline void row_numbers(float* results, const T* out, const T* out_grad,
-                                   const float* lse, int64_t rows, int64_t heads, int64_t dim,
-                                   float scale) {
-  constexpr int kGroup = 16;
-  bool wide = dim % kPack == 0 && all_aligned(out, out_grad);
-  int64_t groups = static_cast<int64_t>(gridDim.x) * (blockDim.x / kGroup);
-  int64_t group = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kGroup) + threadIdx.x / kGroup;
-  // Whole groups of lanes take part in the exchanges, also where the work ends in their middle.
-  int64_t whole = (rows * heads + kLanes / kGroup - 1) / (kLanes / kGroup) * (kLanes / kGroup);
-  for (int64_t i = group; i < whole; i += groups) {
-    bool inside = i < rows * heads;
-    float sum = 0.0f;
-    auto add = [&](auto width, int64_t d) {
-      float a[decltype(width)::value], b[decltype(width)::value];
-      load_pack(out + i * dim + d, a);
-      load_pack(out_grad + i * dim + d, b);
-      for (int k = 0; k < decltype(width)::value; ++k) sum = fmaf(a[k], b[k], sum);
-    };
-    if (inside) for_packs(dim, wide, threadIdx.x % kGroup, kGroup, add);
-    for (int distance = kGroup / 2; distance > 0; distance /= 2) sum += shuffle_xor(sum, distance);
-    if (threadIdx.x % kGroup != 0 || !inside) continue;
-    int64_t place = i % heads * rows + i / heads;
-    results[place] = lse[i] * 1.4426950408889634f;
-    results[rows * heads + place] = sum * scale;
+#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, KIND, GENERAL, PASS, SHAPE, BODY)              \
+  using PASS##_##KIND##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE, GENERAL>;    \
+  extern "C" __global__ void __launch_bounds__(PASS##_##KIND##NAME##_##DIM::kThreads,          \
+                                               PASS##_##KIND##NAME##_##DIM::kBlocks)           \
+      attention_backward_##PASS##_##KIND##d##DIM##_##NAME(                                     \
+          T* qkv_grad, const T* out_grad, const T* qkv, const float* numbers,                  \
+          const int32_t* starts, int64_t sequences, int64_t sequence, int64_t heads,           \
+          int64_t kv_heads, int32_t dim, float scale, int32_t window, uint64_t key,            \
+          uint64_t counter, uint32_t threshold, float factor, int32_t drops, int32_t stages) { \
+    STAGECOACH_DYNAMIC_SHARED(shared);                                                         \
+    BODY<T, PASS##_##KIND##NAME##_##DIM>(                                                      \
+        {qkv_grad, out_grad, qkv, numbers, numbers + sequences * sequence * heads},            \
+        AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale, window, starts},      \
+        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,        \
+        reinterpret_cast<T*>(shared));                                                         \
   }
-}
-
-#define STAGECOACH_ATTENTION_NUMBERS(T, NAME)                                          \
-  extern "C" __global__ void attention_row_numbers_##NAME(                             \
-      float* results, const T* out, const T* out_grad, const float* lse, int64_t rows, \
-      int64_t heads, int64_t dim, float scale) {                                       \
-    row_numbers(results, out, out_grad, lse, rows, heads, dim, scale);                 \
-  }
-STAGECOACH_FOR_STORAGE(STAGECOACH_ATTENTION_NUMBERS)
-
-#define STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, PASS, SHAPE, BODY)               \
-  using PASS##_##DROP##NAME##_##DIM = AttentionTile<T, DIM, AttentionPass::SHAPE, MAY_DROP>;     \
-  extern "C" __global__ void __launch_bounds__(PASS##_##DROP##NAME##_##DIM::kThreads,            \
-                                               PASS##_##DROP##NAME##_##DIM::kBlocks)             \
-      attention_backward_##PASS##_##DROP##d##DIM##_##NAME(                                       \
-          T* qkv_grad, const T* out_grad, const T* qkv, const float* numbers, int64_t sequences, \
-          int64_t sequence, int64_t heads, int64_t kv_heads, int32_t dim, float scale,           \
-          uint64_t key, uint64_t counter, uint32_t threshold, float factor, int32_t drops,       \
-          int32_t stages) {                                                                      \
-    STAGECOACH_DYNAMIC_SHARED(shared);                                                           \
-    BODY<T, PASS##_##DROP##NAME##_##DIM>(                                                        \
-        {qkv_grad, out_grad, qkv, numbers, numbers + sequences * sequence * heads},              \
-        AttentionSizes{sequences, sequence, heads, kv_heads, dim, scale},                        \
-        AttentionDropout{RandomStream{key, counter}, threshold, factor, drops}, stages,          \
-        reinterpret_cast<T*>(shared));                                                           \
-  }
-#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM, DROP, MAY_DROP)                       \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, keys, kKeys, all_key_gradients) \
-  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, DROP, MAY_DROP, queries, kQueries, all_query_gradients)
+#define STAGECOACH_ATTENTION_BACKWARD(T, NAME, DIM, KIND, GENERAL)                       \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, KIND, GENERAL, keys, kKeys, all_key_gradients) \
+  STAGECOACH_ATTENTION_PASS(T, NAME, DIM, KIND, GENERAL, queries, kQueries, all_query_gradients)
 
 STAGECOACH_FOR_ATTENTION(STAGECOACH_ATTENTION_BACKWARD)
 

@@ -96,11 +96,35 @@ __device__ inline void convert_elements(Out* out, const In* in, int64_t count, b
   });
 }
 
-/// Gated SiLU: silu(gate) * up for rows of `columns`; gate and up lie `stride` elements a row
-/// apart.
+/// Numbers of a gated activation, as hal/op_call.h has them. NaN passes limits.
+struct Gating {
+  float alpha, limit, up_offset;
+
+  __device__ float cut_gate(float gate) const { return gate > limit ? limit : gate; }
+  __device__ float cut_up(float up) const {
+    up = up > limit ? limit : up;
+    return up < -limit ? -limit : up;
+  }
+  __device__ float sigmoid(float gate) const { return 1.0f / (1.0f + expf(-alpha * gate)); }
+  __device__ float result(float gate, float up) const {
+    gate = cut_gate(gate);
+    return gate / (1.0f + expf(-alpha * gate)) * (cut_up(up) + up_offset);
+  }
+  /// gate and up become their gradients; what was cut off has none.
+  __device__ void differentiate(float grad, float& gate, float& up) const {
+    float cut = cut_gate(gate);
+    float share = sigmoid(cut);
+    float slope = share * (1.0f + alpha * cut * (1.0f - share));
+    float gate_grad = gate > limit ? 0.0f : grad * (cut_up(up) + up_offset) * slope;
+    up = up > limit || up < -limit ? 0.0f : grad * (cut * share);
+    gate = gate_grad;
+  }
+};
+
+/// For rows of `columns`; gate and up lie `stride` elements a row apart.
 template <typename T>
 __device__ inline void gated_silu(T* out, const T* gate, const T* up, int64_t rows, int64_t columns,
-                                  int64_t stride) {
+                                  int64_t stride, const Gating& gating) {
   bool wide = columns % kPack == 0 && stride % kPack == 0 && all_aligned(out, gate, up);
   for_grid_packs(rows * columns, wide, [&](auto width, int64_t first) {
     constexpr int kWidth = decltype(width)::value;
@@ -109,9 +133,7 @@ __device__ inline void gated_silu(T* out, const T* gate, const T* up, int64_t ro
     float factors[kWidth];
     load_pack(gate + source, values);
     load_pack(up + source, factors);
-    for (int i = 0; i < kWidth; ++i) {
-      values[i] = values[i] / (1.0f + expf(-values[i])) * factors[i];
-    }
+    for (int i = 0; i < kWidth; ++i) values[i] = gating.result(values[i], factors[i]);
     store_pack(out + first, values);
   });
 }
@@ -119,7 +141,7 @@ __device__ inline void gated_silu(T* out, const T* gate, const T* up, int64_t ro
 template <typename T>
 __device__ inline void gated_silu_backward(T* gate_grad, T* up_grad, const T* out_grad,
                                            const T* gate, const T* up, int64_t rows,
-                                           int64_t columns, int64_t stride) {
+                                           int64_t columns, int64_t stride, const Gating& gating) {
   bool wide = columns % kPack == 0 && stride % kPack == 0 &&
               all_aligned(gate_grad, up_grad, out_grad, gate, up);
   for_grid_packs(rows * columns, wide, [&](auto width, int64_t first) {
@@ -131,15 +153,42 @@ __device__ inline void gated_silu_backward(T* gate_grad, T* up_grad, const T* ou
     load_pack(out_grad + first, grad);
     load_pack(gate + source, gates);
     load_pack(up + source, ups);
-    for (int i = 0; i < kWidth; ++i) {
-      float sigmoid = 1.0f / (1.0f + expf(-gates[i]));
-      float silu = gates[i] * sigmoid;
-      float slope = sigmoid * (1.0f + gates[i] * (1.0f - sigmoid));
-      gates[i] = grad[i] * ups[i] * slope;
-      ups[i] = grad[i] * silu;
-    }
+    for (int i = 0; i < kWidth; ++i) gating.differentiate(grad[i], gates[i], ups[i]);
     store_pack(gate_grad + source, gates);
     store_pack(up_grad + source, ups);
+  });
+}
+
+/// The same for gates and ups in turn in one tensor, `count` of each: rows have no gaps then.
+template <typename T>
+__device__ inline void gated_pairs(T* out, const T* pairs, int64_t count, const Gating& gating) {
+  for_grid_packs(count, all_aligned(out, pairs), [&](auto width, int64_t first) {
+    constexpr int kWidth = decltype(width)::value;
+    float results[kWidth];
+    float both[2][kWidth];
+    load_pack(pairs + 2 * first, both[0]);
+    load_pack(pairs + 2 * first + kWidth, both[1]);
+    const float* flat = both[0];
+    for (int i = 0; i < kWidth; ++i) results[i] = gating.result(flat[2 * i], flat[2 * i + 1]);
+    store_pack(out + first, results);
+  });
+}
+
+template <typename T>
+__device__ inline void gated_pairs_backward(T* pairs_grad, const T* out_grad, const T* pairs,
+                                            int64_t count, const Gating& gating) {
+  bool wide = all_aligned(pairs_grad, out_grad, pairs);
+  for_grid_packs(count, wide, [&](auto width, int64_t first) {
+    constexpr int kWidth = decltype(width)::value;
+    float grad[kWidth];
+    float both[2][kWidth];
+    load_pack(out_grad + first, grad);
+    load_pack(pairs + 2 * first, both[0]);
+    load_pack(pairs + 2 * first + kWidth, both[1]);
+    float* flat = both[0];
+    for (int i = 0; i < kWidth; ++i) gating.differentiate(grad[i], flat[2 * i], flat[2 * i + 1]);
+    store_pack(pairs_grad + 2 * first, both[0]);
+    store_pack(pairs_grad + 2 * first + kWidth, both[1]);
   });
 }
 
@@ -192,13 +241,24 @@ __device__ inline void squared_error_grad(T* grad, const T* prediction, const fl
     convert_elements(out, in, count, false);                                                       \
   }                                                                                                \
   extern "C" __global__ void gated_silu_forward_##NAME(                                            \
-      T* out, const T* gate, const T* up, int64_t rows, int64_t columns, int64_t stride) {         \
-    gated_silu(out, gate, up, rows, columns, stride);                                              \
+      T* out, const T* gate, const T* up, int64_t rows, int64_t columns, int64_t stride,           \
+      float alpha, float limit, float up_offset) {                                                 \
+    gated_silu(out, gate, up, rows, columns, stride, Gating{alpha, limit, up_offset});             \
   }                                                                                                \
   extern "C" __global__ void gated_silu_backward_##NAME(                                           \
       T* gate_grad, T* up_grad, const T* out_grad, const T* gate, const T* up, int64_t rows,       \
-      int64_t columns, int64_t stride) {                                                           \
-    gated_silu_backward(gate_grad, up_grad, out_grad, gate, up, rows, columns, stride);            \
+      int64_t columns, int64_t stride, float alpha, float limit, float up_offset) {                \
+    gated_silu_backward(gate_grad, up_grad, out_grad, gate, up, rows, columns, stride,             \
+                        Gating{alpha, limit, up_offset});                                          \
+  }                                                                                                \
+  extern "C" __global__ void gated_pairs_forward_##NAME(                                           \
+      T* out, const T* pairs, int64_t count, float alpha, float limit, float up_offset) {          \
+    gated_pairs(out, pairs, count, Gating{alpha, limit, up_offset});                               \
+  }                                                                                                \
+  extern "C" __global__ void gated_pairs_backward_##NAME(                                          \
+      T* pairs_grad, const T* out_grad, const T* pairs, int64_t count, float alpha, float limit,   \
+      float up_offset) {                                                                           \
+    gated_pairs_backward(pairs_grad, out_grad, pairs, count, Gating{alpha, limit, up_offset});     \
   }                                                                                                \
   extern "C" __global__ void squared_error_backward_##NAME(T* grad, const T* prediction,           \
                                                            const float* target, int64_t count,     \

@@ -151,22 +151,36 @@ __device__ inline void add_positions(float* positions_grad, const T* out_grad, i
   });
 }
 
-/// Leaves in `error` (page-locked host memory, null: nothing is wanted) the first row whose id is
-/// outside [least, limit). One block, and one thread that writes: links to the host have no
-/// atomics.
-extern "C" __global__ void __launch_bounds__(kThreads)
-    check_rows(const int32_t* ids, int64_t rows, int64_t least, int64_t limit, uint64_t* error) {
+/// Leaves in `error` (page-locked host memory, null: nothing is wanted) the first row that is
+/// wrong. One block, and one thread that writes: links to the host have no atomics.
+template <typename Wrong>
+__device__ inline void report_first(int64_t rows, uint64_t* error, const Wrong& is_wrong) {
   constexpr uint64_t kNone = ~0ull;
   __shared__ uint64_t found[kThreads];
   uint64_t mine = kNone;
   for (int64_t row = threadIdx.x; row < rows && mine == kNone; row += kThreads) {
-    if (ids[row] < least || ids[row] >= limit) mine = static_cast<uint64_t>(row);
+    if (is_wrong(row)) mine = static_cast<uint64_t>(row);
   }
   found[threadIdx.x] = mine;
   __syncthreads();
   if (threadIdx.x != 0 || error == nullptr) return;
   for (int i = 1; i < kThreads; ++i) mine = found[i] < mine ? found[i] : mine;
   if (mine < *error) *error = mine;
+}
+
+/// Ids are in [least, limit).
+extern "C" __global__ void __launch_bounds__(kThreads)
+    check_rows(const int32_t* ids, int64_t rows, int64_t least, int64_t limit, uint64_t* error) {
+  report_first(rows, error, [&](int64_t row) { return ids[row] < least || ids[row] >= limit; });
+}
+
+/// A document begins at its row's own position in a sequence, or where the row before's does.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    check_document_starts(const int32_t* starts, int64_t rows, int64_t sequence, uint64_t* error) {
+  report_first(rows, error, [&](int64_t row) {
+    int64_t position = row % sequence;
+    return starts[row] != position && (position == 0 || starts[row] != starts[row - 1]);
+  });
 }
 
 #define STAGECOACH_EMBEDDING(T, NAME)                                                              \
