@@ -221,12 +221,13 @@ TEST_P(DecoderCommand, RefusesByName) {
               HasSubstr("model.json: num_attention_heads is 4, expected a multiple"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, DecoderCommand, testing::Values(kLlama, kQwen3, kQwen3Moe, kGptOss),
-    [](const auto& param) {
-      constexpr const char* kNames[] = {"llama", "qwen3", "qwen3_moe", "gpt_oss"};
-      return std::string(kNames[param.index]);
-    });
+std::string family_name(const testing::TestParamInfo<const char*>& info) {
+  constexpr const char* kNames[] = {"llama", "qwen3", "qwen3_moe", "gpt_oss"};
+  return kNames[info.index];
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DecoderCommand,
+                         testing::Values(kLlama, kQwen3, kQwen3Moe, kGptOss), family_name);
 
 /// Experts in folders of both kinds.
 class ExpertsCommand : public testing::Test {
