@@ -28,6 +28,8 @@ namespace {
 constexpr double kWarmUpShare = 0.1;
 /// Overrun above this share makes a paced measurement worthless.
 constexpr double kMaxOverrun = 0.01;
+/// Shorter waits of training for a save are not worth a line.
+constexpr double kToldWaitS = 0.1;
 
 int64_t real_now_ns() {
   return RealClock::instance().now_ns();
@@ -135,6 +137,7 @@ class TrainingRun {
   Status save();
   Status begin_save();
   Status end_save();
+  Status end_save_before_next();
   void show_progress(const StepLoss& loss);
   Json summary() const;
 
@@ -163,7 +166,7 @@ class TrainingRun {
   int64_t saved_iteration_ = -1;  ///< or being saved
   std::unique_ptr<CheckpointSave> saving_;
   int64_t save_start_ns_ = 0, save_wait_ns_ = 0;
-  double saves_waited_s_ = 0;  ///< updates for saves that have ended
+  double saves_waited_s_ = 0;  ///< updates and training, for saves that have ended
   int64_t evaluated_iteration_ = -1;
   int64_t start_ns_ = 0;
   double loss_first_ = 0;
@@ -394,7 +397,7 @@ Status TrainingRun::check_folder() const {
 /// Saves what the iterations so far make, while training goes on.
 Status TrainingRun::begin_save() {
   if (saved_iteration_ == iteration_) return Status::ok();
-  STAGECOACH_RETURN_IF_ERROR(end_save());
+  STAGECOACH_RETURN_IF_ERROR(end_save_before_next());
   STAGECOACH_RETURN_IF_ERROR(check_folder());
   CheckpointRecord record;
   record.iteration = iteration_;
@@ -442,6 +445,23 @@ Status TrainingRun::end_save() {
   progress_.line(fmt::format(
       "iteration {}: saved a checkpoint of {} in {:.1f} s; updates waited {:.2f} s for it",
       save->iteration(), format_bytes(save->size_bytes()), seconds_since(save_start_ns_), waited));
+  return Status::ok();
+}
+
+/// One save at a time: training waits for the one before when the next is due.
+Status TrainingRun::end_save_before_next() {
+  if (!saving_ || saving_->is_done()) return end_save();
+  int64_t before = saving_->iteration();
+  int64_t start_ns = real_now_ns();
+  STAGECOACH_RETURN_IF_ERROR(end_save());
+  double waited = seconds_since(start_ns);
+  saves_waited_s_ += waited;
+  if (waited >= kToldWaitS) {
+    progress_.line(fmt::format(
+        "iteration {}: training waited {:.1f} s for the checkpoint of iteration {}, which was still "
+        "being written; with a larger output.save_every it need not",
+        iteration_, waited, before));
+  }
   return Status::ok();
 }
 

@@ -221,13 +221,11 @@ TEST_P(DecoderCommand, RefusesByName) {
               HasSubstr("model.json: num_attention_heads is 4, expected a multiple"));
 }
 
-std::string family_name(const testing::TestParamInfo<const char*>& info) {
-  constexpr const char* kNames[] = {"llama", "qwen3", "qwen3_moe", "gpt_oss"};
-  return kNames[info.index];
-}
+constexpr const char* kFamilies[] = {"llama", "qwen3", "qwen3_moe", "gpt_oss"};
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderCommand,
-                         testing::Values(kLlama, kQwen3, kQwen3Moe, kGptOss), family_name);
+                         testing::Values(kLlama, kQwen3, kQwen3Moe, kGptOss),
+                         [](const auto& param) { return std::string(kFamilies[param.index]); });
 
 /// Experts in folders of both kinds.
 class ExpertsCommand : public testing::Test {
