@@ -111,7 +111,7 @@ SegmentFlop LinearSegment::flop(const MicroBatchShape& shape) const {
   double adapters = options_.adapter->flop(rows);
   flop.forward += adapters;
   flop.backward_input += adapters;
-  flop.backward_weight = adapters;
+  flop.backward_weight = options_.adapter->weight_flop(rows);
   return flop;
 }
 

@@ -60,12 +60,11 @@ std::vector<float> AdapterFactors::values() const {
 }
 
 void LinearAdapter::declare(SegmentIo& io) const {
-  for (int own : {inner, expanded, product, factor}) {
+  for (int own : {inner, again, expanded, product, factor}) {
     if (own < 0) continue;
     io.writes.push_back(own);
     io.scratch_gradients.push_back(own);
   }
-  io.saved_for_weight.push_back(inner);
   io.weight_uses.push_back(first.use);
 }
 
@@ -74,6 +73,10 @@ double LinearAdapter::flop(int64_t rows) const {
                 matmul_flop(rows, out_columns, inner_columns());
   if (!is_direct()) flop += matmul_flop(out_columns, inner_columns(), rank);
   return flop;
+}
+
+double LinearAdapter::weight_flop(int64_t rows) const {
+  return flop(rows) + matmul_flop(rows, inner_columns(), in_columns);
 }
 
 TensorView LinearAdapter::first_matrix(const TensorView& joined) const {
@@ -113,19 +116,25 @@ Result<TensorView> LinearAdapter::second_matrix(SegmentRun& run, const TensorVie
   return memory;
 }
 
+Status LinearAdapter::multiply_first(SegmentRun& run, const TensorView& in, const TensorView& out,
+                                     const Label& label) const {
+  Ops::Matmul request{};
+  request.out = out;
+  request.a = in;
+  request.b = first_matrix(parameter_of(run, first));
+  request.transpose_b = true;
+  request.label = label;
+  return run.ops().matmul(run.stream(), request).status();
+}
+
 Status LinearAdapter::forward(SegmentRun& run, const TensorView& in, const TensorView& out,
                               const Label& label) const {
-  Ops::Matmul down{};
-  down.out = run.activation(inner);
-  down.a = in;
-  down.b = first_matrix(parameter_of(run, first));
-  down.transpose_b = true;
-  down.label = label;
-  STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), down));
+  TensorView reduced = run.activation(inner);
+  STAGECOACH_RETURN_IF_ERROR(multiply_first(run, in, reduced, label));
   TensorView memory = is_direct() ? TensorView{} : run.activation(expanded);
   Ops::Matmul up{};
   up.out = out;
-  up.a = down.out;
+  up.a = reduced;
   STAGECOACH_ASSIGN_OR_RETURN(up.b, second_matrix(run, memory, label));
   up.transpose_b = true;
   up.accumulate = true;
@@ -162,10 +171,12 @@ Status LinearAdapter::backward_weight(SegmentRun& run, const TensorView& in,
   down.accumulate = true;
   down.label = label;
   STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), down));
+  TensorView reduced = run.gradient(again);
+  STAGECOACH_RETURN_IF_ERROR(multiply_first(run, in, reduced, label));
   Ops::Matmul up{};
   up.out = is_direct() ? gradient_of(run, parts[0].second) : run.gradient(product);
   up.a = out_grad;
-  up.b = run.activation(inner);
+  up.b = reduced;
   up.transpose_a = true;
   up.accumulate = is_direct();
   up.label = label;

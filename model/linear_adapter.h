@@ -53,7 +53,9 @@ class LinearAdapter {
   int factor_terms = 1;
   /// Where the factors of a part are: part * factor_terms + term.
   std::vector<int64_t> factor_places;
-  int inner = -1;  ///< own extra activation [R, n], storage
+  /// Own extra activations [R, n], storage: in A^T, and the same once more for the weight part. It
+  /// is computed again rather than saved, since recomputing it would compute the whole product.
+  int inner = -1, again = -1;
   /// Own extra activations of fixed rows: [N, n] storage, [N, n] fp32 and [rank, n] fp32. -1 where
   /// B is as it is: one module of all columns and a scale of one.
   int expanded = -1, product = -1, factor = -1;
@@ -62,6 +64,8 @@ class LinearAdapter {
   /// Adds what the adapters need to a segment's declarations.
   void declare(SegmentIo& io) const;
   double flop(int64_t rows) const;
+  /// Of the weight part.
+  double weight_flop(int64_t rows) const;
   /// Adds to `out`, which holds the product.
   Status forward(SegmentRun& run, const TensorView& in, const TensorView& out,
                  const Label& label) const;
@@ -75,6 +79,8 @@ class LinearAdapter {
  private:
   bool is_direct() const { return expanded < 0; }
   TensorView first_matrix(const TensorView& joined) const;
+  Status multiply_first(SegmentRun& run, const TensorView& in, const TensorView& out,
+                        const Label& label) const;
   Result<TensorView> second_matrix(SegmentRun& run, const TensorView& memory,
                                    const Label& label) const;
   TensorView factor_of(SegmentRun& run, size_t part, int term) const;

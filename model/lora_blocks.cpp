@@ -48,6 +48,7 @@ void LoraBlocks::add_activations(ChainBuilder& chain, std::string_view name,
                                  LinearAdapter& adapter) const {
   int64_t columns = adapter.inner_columns();
   adapter.inner = chain.activation(fmt::format("{}.adapted", name), dtype_, columns);
+  adapter.again = chain.activation(fmt::format("{}.adapted_again", name), dtype_, columns);
   bool is_whole = adapter.parts.size() == 1 && adapter.parts[0].columns == adapter.out_columns;
   if (is_whole && options_.scale() == 1) return;
   auto fixed = [&](std::string_view what, DType dtype, int64_t rows) {

@@ -165,7 +165,9 @@ Result<AdapterConfig> parse_adapter_config(std::string_view text, const std::str
   STAGECOACH_ASSIGN_OR_RETURN(Json json, parse_config_json(text, source));
   ConfigFields fields(json, source);
   AdapterConfig config;
-  STAGECOACH_RETURN_IF_ERROR(check_text(fields, "peft_type", "LORA"));
+  STAGECOACH_ASSIGN_OR_RETURN(std::optional<std::string> method, fields.find_text("peft_type"));
+  std::string type = method.value_or("missing");
+  if (type != "LORA") return fields.refuse("peft_type", type, "\"LORA\"");
   STAGECOACH_RETURN_IF_ERROR(check_text(fields, "task_type", "CAUSAL_LM"));
   STAGECOACH_RETURN_IF_ERROR(check_text(fields, "bias", "none"));
   STAGECOACH_RETURN_IF_ERROR(fields.read_integer({"r"}, config.lora.rank));
@@ -174,10 +176,11 @@ Result<AdapterConfig> parse_adapter_config(std::string_view text, const std::str
                          fmt::format("a rank from 1 to {}", kMostRank));
   }
   STAGECOACH_RETURN_IF_ERROR(fields.read_number("lora_alpha", config.lora.alpha));
-  if (!(config.lora.alpha > 0) || !std::isfinite(config.lora.alpha)) {
+  STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("use_rslora", false, config.lora.uses_rslora));
+  auto scale = static_cast<float>(config.lora.scale());
+  if (!(scale > 0) || !std::isfinite(scale)) {
     return fields.refuse("lora_alpha", fmt::format("{}", config.lora.alpha), "a number above 0");
   }
-  STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("use_rslora", false, config.lora.uses_rslora));
   STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("fan_in_fan_out", false, config.is_transposed));
   STAGECOACH_RETURN_IF_ERROR(read_targets(fields, config.lora));
   STAGECOACH_RETURN_IF_ERROR(check_beginning(fields));

@@ -1,5 +1,6 @@
 // Adapters through the command: trained, continued, evaluated, exported and merged.
 
+#include <cstring>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,16 +29,16 @@ std::vector<std::string> operator+(std::vector<std::string> one,
   return one;
 }
 
-/// A base in bf16, and a run of 6 iterations that trained adapters beside it.
+/// A base in bf16, and a run of 12 iterations that trained adapters beside it.
 class Lora : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new RunFolder();
-    CommandResult result = folder_->train({"train.iterations=3", "output.dir=full"});
+    CommandResult result = folder_->train({"output.dir=full"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     result = run({"export", "--checkpoint", "full", "--out", "base", "--dtype", "bf16"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
-    result = folder_->train(kLora + std::vector<std::string>{"train.iterations=6"});
+    result = folder_->train(kLora + std::vector<std::string>{"train.iterations=12"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
   static void TearDownTestSuite() {
@@ -47,8 +48,9 @@ class Lora : public testing::Test {
   static CommandResult run(const std::vector<std::string>& arguments) {
     return run_command(arguments, folder_->path());
   }
-  static CommandResult train(const std::vector<std::string>& more) {
-    return folder_->train(kLora + more);
+  static CommandResult train(const std::vector<std::string>& more,
+                             const std::vector<std::string>& flags = {}) {
+    return folder_->train(kLora + more, flags);
   }
   static std::string text_of(const std::string& folder, const char* key) {
     return folder_->json(folder + "/summary.json").find(key)->as_string();
@@ -89,7 +91,8 @@ TEST_F(Lora, TrainsTheSameBitsFromAMappedBase) {
   // The base's files are bf16.
   for (const char* base : {"memory", "mapped"}) {
     CommandResult result = train({"model.dtype=bf16", std::string("model.base=") + base,
-                                  std::string("output.dir=") + base, "train.iterations=5"});
+                                  std::string("output.dir=") + base, "train.iterations=5"},
+                                 {"--check-races"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
   EXPECT_EQ(text_of("memory", "weights_sha256"), text_of("mapped", "weights_sha256"));
@@ -97,7 +100,9 @@ TEST_F(Lora, TrainsTheSameBitsFromAMappedBase) {
   EXPECT_EQ(number(memory, "loss_last"), number(mapped, "loss_last"));
   EXPECT_GT(number(mapped, "mapped_bytes"),
             0.9 * fs::file_size(folder_->file("base/model.safetensors")));
-  EXPECT_GT(number(memory, "state_bytes"), 1.5 * number(mapped, "state_bytes"));
+  EXPECT_GE(number(memory, "state_bytes") - number(mapped, "state_bytes"),
+            number(mapped, "mapped_bytes"));
+  EXPECT_EQ(number(memory, "races") + number(mapped, "races"), 0);
   EXPECT_THAT(refusal({"model.base=mapped", "output.dir=other"}),
               HasSubstr("is BF16, and model.dtype = \"fp32\""));
 }
@@ -122,22 +127,23 @@ TEST_F(Lora, GoesOnBitForBitOnOtherDevices) {
 }
 
 TEST_F(Lora, DoesNotGoOnWithOtherAdaptersOrAnotherBase) {
-  EXPECT_THAT(refusal({"model.lora.rank=8", "train.iterations=9"}),
-              HasSubstr("cannot continue from out/checkpoint-6: model.lora is"));
-  EXPECT_THAT(refusal({"model.lora.targets=c_attn", "train.iterations=9"}),
+  EXPECT_THAT(refusal({"model.lora.rank=8", "train.iterations=15"}),
+              HasSubstr("cannot continue from out/checkpoint-12: model.lora is"));
+  EXPECT_THAT(refusal({"model.lora.targets=c_attn", "train.iterations=15"}),
               HasSubstr("model.lora is"));
   fs::copy(folder_->file("base"), folder_->file("moved"));
   CommandResult result = train(
-      {"model.path=moved", "train.iterations=7", "output.resume=out", "output.dir=from-moved"});
+      {"model.path=moved", "train.iterations=13", "output.resume=out", "output.dir=from-moved"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   // One number of one tensor is another base.
   std::string file = folder_->file("moved/model.safetensors");
   std::string bytes = read_file(file).value();
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  size_t at = bytes.size() - 2 * 32;
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  size_t at = sizeof(header) + static_cast<size_t>(header);
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   ASSERT_TRUE(write_file_atomically(file, bytes).is_ok());
-  EXPECT_THAT(refusal({"model.path=moved", "train.iterations=7", "output.resume=out",
+  EXPECT_THAT(refusal({"model.path=moved", "train.iterations=13", "output.resume=out",
                        "output.dir=from-other"}),
               HasSubstr("the sha256 of the base"));
   EXPECT_FALSE(folder_->exists("from-other"));
@@ -145,7 +151,7 @@ TEST_F(Lora, DoesNotGoOnWithOtherAdaptersOrAnotherBase) {
 
 TEST_F(Lora, EvaluatesAndGeneratesFromCheckpointAdapterAndMergedModelAlike) {
   double base = loss_of("base"), trained = loss_of("out/checkpoint");
-  EXPECT_LT(trained, base - 0.01);
+  EXPECT_LT(trained, base - 0.003);
   ASSERT_EQ(run({"export", "--checkpoint", "out", "--out", "adapter"}).exit_code, 0);
   EXPECT_THAT(folder_->list("adapter"),
               ElementsAre("adapter_config.json", "adapter_model.safetensors"));
@@ -178,9 +184,7 @@ TEST_F(Lora, AnAdapterIsTrainedOnFromItsOwnFolder) {
   result = folder_->train({"model.path=start", "model.init=weights", "output.dir=onward",
                            "train.iterations=2", "optimizer.lr=0.001"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  Json summary = folder_->json("onward/summary.json");
-  EXPECT_LT(number(summary, "loss_first"),
-            number(folder_->json("out/summary.json"), "loss_first") - 0.01);
+  EXPECT_LT(loss_of("onward/checkpoint"), loss_of("base") - 0.003);
   EXPECT_TRUE(folder_->exists("onward/checkpoint/adapter_model.safetensors"));
 }
 

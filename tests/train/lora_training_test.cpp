@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "model/safetensors.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/model/test_devices.h"
 #include "train/checkpoint.h"
 #include "train/model_session.h"
 
@@ -122,6 +123,7 @@ class LoraTraining : public testing::TestWithParam<const char*> {};
 
 TEST_P(LoraTraining, LossesOfTwentyStepsAreThoseOfPeft) {
   LoraRun run(GetParam());
+  run.config.devices.use = test_devices("cpu:2");
   run.begin();
   std::vector<double> losses = run.train(0, kSteps);
   ASSERT_EQ(losses.size(), run.expected_losses.size());
