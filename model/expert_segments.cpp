@@ -6,12 +6,13 @@ namespace stagecoach {
 
 namespace {
 
-/// With what the segment writes: its scratch, whose gradient the backward pass fills, and output.
+/// With the parameters whose gradients its weight part fills.
 SegmentIo with_weights(SegmentIo io, ParameterRef weight, ParameterRef bias) {
   io.weight_uses = uses_of({weight, bias});
   return io;
 }
 
+/// With what the segment writes: its scratch, whose gradient the backward pass fills, and output.
 SegmentIo with_writes(SegmentIo io, int residual, int scratch, int out) {
   if (residual >= 0) io.reads.push_back(residual);
   io.writes = {scratch, out};

@@ -15,9 +15,12 @@ struct ActivationInfo {
   std::string name;
   DType dtype = DType::kF32;
   int64_t columns = 0;
-  int64_t fixed_rows = 0;  ///< whatever the micro-batch has; 0: as many as it has
+  int64_t fixed_rows = 0;  ///< above 0: it has so many rows, whatever the micro-batch
 
   Shape shape(int64_t rows) const { return {fixed_rows > 0 ? fixed_rows : rows, columns}; }
+  ByteCount size_bytes(int64_t rows) const {
+    return shape(rows).element_count() * dtype_size_bytes(dtype);
+  }
 };
 
 /// What a segment touches, as indices into its layer's activations. The engine derives from this

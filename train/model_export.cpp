@@ -337,6 +337,15 @@ class Exporter {
     return Status::ok();
   }
 
+  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
+  /// stacked in every file.
+  bool keeps_stacks() const {
+    const Json* type = checkpoint_.record.model.find("model_type");
+    bool is_gpt_oss = type != nullptr && type->is_string() &&
+                      type->as_string() == model_family_name(ModelFamily::kGptOss);
+    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
+  }
+
   Status write_weights(const std::string& folder, const WeightFolder& weights) {
     WeightNaming naming = origin_.weights ? naming_of(*origin_.weights) : WeightNaming::kPrefixed;
     std::vector<SafetensorsTensor> tensors;
@@ -350,16 +359,7 @@ class Exporter {
     return write_tensors(folder, std::move(tensors));
   }
 
-  /// Of models whose experts may come either way, all tools read them one by one; GPT-OSS's are
-  /// stacked in every file.
-  bool keeps_stacks() const {
-    const Json* type = checkpoint_.record.model.find("model_type");
-    bool is_gpt_oss = type != nullptr && type->is_string() &&
-                      type->as_string() == model_family_name(ModelFamily::kGptOss);
-    return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
-  }
-
-  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
+  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) const {
     SafetensorsTensor out;
     out.name = std::move(part.name);
     out.type = type_of(out.name);

@@ -120,14 +120,16 @@ Status cpu_combine_rows(const OpCall& call, TaskPool& pool) {
 Status cpu_combine_backward(const OpCall& call, TaskPool& pool) {
   const TensorView& in_grad = call.outputs[0];
   auto* weights_grad = typed_data<float>(call.outputs[1]);
-  const auto& [product_grad, in, places_view, weights_view, out_grad, bias, choices_view] =
-      call.inputs;
-  const int32_t* places = typed_data<int32_t>(places_view);
-  const float* weights = typed_data<float>(weights_view);
-  const int32_t* choices = typed_data<int32_t>(choices_view);
+  const TensorView& product_grad = call.inputs[0];
+  const TensorView& in = call.inputs[1];
+  const TensorView& out_grad = call.inputs[4];
+  const TensorView& bias = call.inputs[5];
+  const int32_t* places = typed_data<int32_t>(call.inputs[2]);
+  const float* weights = typed_data<float>(call.inputs[3]);
+  const int32_t* choices = typed_data<int32_t>(call.inputs[6]);
   int64_t columns = in.shape[1];
-  int64_t count = places_view.shape[1];
-  for_rows(pool, places_view.element_count(), [&](int64_t s) {
+  int64_t count = call.inputs[2].shape[1];
+  for_rows(pool, call.inputs[2].element_count(), [&](int64_t s) {
     ScratchFrame frame;
     int64_t first = places[s] * columns;
     float* scaled = frame.floats(columns);

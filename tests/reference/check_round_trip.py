@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that folders which transformers writes come through stagecoach bit for bit.
 
-usage: check_round_trip.py STAGECOACH [FAMILY…]   (gpt2, llama, llama-tied, qwen3, qwen3-tied)
+usage: check_round_trip.py STAGECOACH [FAMILY…]   (gpt2, llama, llama-tied, qwen3, qwen3-tied,
+                                                   qwen3-moe, qwen3-moe-tied, qwen3-moe-stacked)
 
 Makes tiny random folders with transformers (default: gpt2): in fp32, in bf16 and in several files,
 in fp16 and, where the head is tied, as the model without head. Each must have the same loss in
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 TOLERANCE = 1e-6
 SEQUENCE = 32
@@ -55,6 +57,10 @@ def make_model(family, dtype):
                 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
                 'original_max_position_embeddings': 16}
         config = transformers.LlamaConfig(rope_parameters=rope, **decoder)
+    elif family.startswith('qwen3-moe'):
+        config = transformers.Qwen3MoeConfig(head_dim=32, num_experts=6, num_experts_per_tok=2,
+                                             moe_intermediate_size=24, norm_topk_prob=True,
+                                             **decoder)
     else:
         config = transformers.Qwen3Config(head_dim=32, **decoder)
     model = transformers.AutoModelForCausalLM.from_config(config)
@@ -62,6 +68,13 @@ def make_model(family, dtype):
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return model.to(dtype)
+
+
+def stack_experts(source, model):
+    """The folder again with experts as they are in memory; transformers writes them one by one."""
+    for path in source.glob('model*'):
+        path.unlink()
+    save_file(model.state_dict(), source / 'model.safetensors', metadata={'format': 'pt'})
 
 
 def mean_loss(model, tokens):
@@ -80,6 +93,8 @@ def check(command, family, place, dtype, shard_size, has_head):
     source, text = place / 'source', place / 'text'
     has_head = has_head or not model.config.tie_word_embeddings
     (model if has_head else model.base_model).save_pretrained(source, max_shard_size=shard_size)
+    if family.endswith('-stacked'):
+        stack_experts(source, model)
     content = bytes(random.randrange(256) for _ in range(2000))
     text.write_bytes(content)
     # Read anew: a model that was rounded and widened has rounded rotary frequencies too.

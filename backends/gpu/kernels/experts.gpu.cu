@@ -195,11 +195,23 @@ __device__ inline void combine_grads(T* in_grad, float* weights_grad,
   }
 }
 
+/// Leaves in `error` (page-locked host memory, null: nothing is wanted) the first of the numbers
+/// that the threads of a block found; ~0 is none.
+__device__ inline void report_first(uint64_t found, uint64_t* error) {
+  __shared__ uint64_t all[kRowThreads];
+  all[threadIdx.x] = found;
+  __syncthreads();
+  if (threadIdx.x != 0 || error == nullptr) return;
+  for (int i = 1; i < kRowThreads; ++i) found = all[i] < found ? all[i] : found;
+  if (found < *error) *error = found;
+}
+
 /// order, places and offsets of choices; a block of kRowThreads to an expert, which finds its rows
-/// by itself. A choice outside the experts, which check_rows reports, counts as the nearest.
+/// by itself. A choice outside the experts is reported and counts as the nearest.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     group_rows(int32_t* order, int32_t* places, int32_t* offsets, const int32_t* choices,
-               int64_t count, int64_t experts) {
+               int64_t count, int64_t experts, uint64_t* error) {
+  constexpr uint64_t kNone = ~0ull;
   __shared__ int32_t lower_counts[kRowThreads];
   __shared__ int32_t own_counts[kRowThreads];
   int64_t expert = blockIdx.x;
@@ -212,10 +224,12 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   int64_t end = first + share < count ? first + share : count;
   int32_t lower = 0;
   int32_t own = 0;
+  uint64_t outside = kNone;
   for (int64_t s = first; s < end; ++s) {
     int64_t choice = expert_of(s);
     lower += choice < expert ? 1 : 0;
     own += choice == expert ? 1 : 0;
+    if (choice != choices[s] && outside == kNone) outside = static_cast<uint64_t>(s);
   }
   lower_counts[threadIdx.x] = lower;
   own_counts[threadIdx.x] = own;
@@ -233,6 +247,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
     places[s] = place;
     ++place;
   }
+  if (expert == 0) report_first(outside, error);
   if (threadIdx.x != 0) return;
   offsets[expert] = start;
   if (expert == 0) offsets[experts] = static_cast<int32_t>(count);
