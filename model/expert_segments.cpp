@@ -7,6 +7,11 @@ namespace stagecoach {
 namespace {
 
 /// With what the segment writes: its scratch, whose gradient the backward pass fills, and output.
+SegmentIo with_weights(SegmentIo io, ParameterRef weight, ParameterRef bias) {
+  io.weight_uses = uses_of({weight, bias});
+  return io;
+}
+
 SegmentIo with_writes(SegmentIo io, int residual, int scratch, int out) {
   if (residual >= 0) io.reads.push_back(residual);
   io.writes = {scratch, out};
@@ -144,9 +149,11 @@ Status RouteSegment::backward_input(SegmentRun& run) const {
 }
 
 ExpertLinearSegment::ExpertLinearSegment(std::string name, Options options)
-    : BasicSegment(std::move(name), with_writes(expert_io(options.in, options.choice, false,
-                                                          !options.bias.is_none()),
-                                                -1, options.rows, options.out)),
+    : BasicSegment(std::move(name),
+                   with_writes(with_weights(expert_io(options.in, options.choice, false,
+                                                      !options.bias.is_none()),
+                                            options.weight, options.bias),
+                               -1, options.rows, options.out)),
       options_(options) {}
 
 SegmentFlop ExpertLinearSegment::flop(const MicroBatchShape& shape) const {
@@ -197,7 +204,9 @@ Status ExpertLinearSegment::backward_weight(SegmentRun& run) const {
 
 ExpertSumSegment::ExpertSumSegment(std::string name, Options options)
     : BasicSegment(std::move(name),
-                   with_writes(expert_io(options.in, options.choice, true, !options.bias.is_none()),
+                   with_writes(with_weights(expert_io(options.in, options.choice, true,
+                                                      !options.bias.is_none()),
+                                            options.weight, options.bias),
                                options.residual, options.products, options.out)),
       options_(options) {}
 

@@ -52,9 +52,7 @@ void LoraBlocks::add_activations(ChainBuilder& chain, std::string_view name,
   bool is_whole = adapter.parts.size() == 1 && adapter.parts[0].columns == adapter.out_columns;
   if (is_whole && options_.scale() == 1) return;
   auto fixed = [&](std::string_view what, DType dtype, int64_t rows) {
-    int index = chain.activation(fmt::format("{}.{}", name, what), dtype, columns);
-    chain.spec.activations.back().fixed_rows = rows;
-    return index;
+    return chain.activation(fmt::format("{}.{}", name, what), dtype, columns, rows);
   };
   adapter.expanded = fixed("expanded", dtype_, adapter.out_columns);
   adapter.product = fixed("second_grad", DType::kF32, adapter.out_columns);

@@ -16,4 +16,10 @@ bool LoraOptions::has_target(std::string_view name) const {
   });
 }
 
+std::vector<std::string> linear_targets(const Architecture& architecture) {
+  if (architecture.family == ModelFamily::kGpt2) return {"c_attn", "c_fc", "c_proj"};
+  if (architecture.has_experts()) return {"k_proj", "o_proj", "q_proj", "v_proj"};
+  return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
+}
+
 }  // namespace stagecoach

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/architecture.h"
+
 namespace stagecoach {
 
 /// The target that stands for every linear module of the layers.
@@ -25,5 +27,9 @@ struct LoraOptions {
   /// Whether the module called `name` ("model.layers.0.self_attn.q_proj") has adapters.
   bool has_target(std::string_view name) const;
 };
+
+/// The names that kAllLinear stands for in models of this shape; of those with experts attention's,
+/// since experts' matrices are no modules.
+std::vector<std::string> linear_targets(const Architecture& architecture);
 
 }  // namespace stagecoach

@@ -277,6 +277,12 @@ class Exporter {
     std::set<const FolderTensor*> seen;
     std::vector<SafetensorsTensor> tensors;
     for (const WeightPart& part : parts) {
+      if (part.scales != nullptr) {
+        return unimplemented(fmt::format(
+            "--merge-lora: tensor '{}' of '{}' is packed as MXFP4, and this version writes none: "
+            "export the adapter without the option",
+            part.tensor->info->name, base.path()));
+      }
       if (!seen.insert(part.tensor).second) continue;
       auto module = adapted.find(part.tensor->info->name);
       std::string name = module == adapted.end() ? "" : module->second;

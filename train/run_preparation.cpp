@@ -183,6 +183,10 @@ Status describe_adapters(PreparedRun& run) {
   if (!source.lora.is_on()) return Status::ok();
   AdapterConfig config;
   config.lora = source.lora;
+  // Tools differ in what else they take for linear.
+  if (config.lora.targets == std::vector<std::string>{std::string(kAllLinear)}) {
+    config.lora.targets = linear_targets(source.architecture());
+  }
   std::error_code ignored;
   config.base = fs::absolute(source.base_path, ignored).lexically_normal().string();
   config.is_transposed = is_transposed(source);

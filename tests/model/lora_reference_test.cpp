@@ -157,7 +157,7 @@ TEST_P(LoraReference, WhatIsFrozenAsksForNoGradientAndKeepsNothingForOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraReference,
-                         testing::Values("gpt2", "llama", "qwen3", "llama-rslora"),
+                         testing::Values("gpt2", "llama", "qwen3", "llama-rslora", "qwen3-moe"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

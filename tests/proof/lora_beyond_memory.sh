@@ -5,43 +5,60 @@
 # The limit is RLIMIT_DATA (ulimit -d), which counts all memory of the program but mappings of
 # files. A control group counts those too, and has the system drop them when its limit is near.
 # usage: tests/proof/lora_beyond_memory.sh [BUILD_FOLDER [MODEL_FOLDER [LIMIT_MIB [DEVICES]]]]
-# MODEL_FOLDER holds weights in bf16 and a vocabulary of 257 or more; without one a dense model of
-# 1.1 GB is made.
+# MODEL_FOLDER holds weights in bf16 and a vocabulary of 257 or more. "dense" (the default) and
+# "experts" make a model of 1 GiB each, of Llama's and of Qwen3-MoE's architecture.
 set -euo pipefail
+start=$PWD
 command=$(realpath "${1:-build/cpu}")/stagecoach
-model=${2:+$(realpath "$2")}
+kind=${2:-dense}
 limit_mib=${3:-704}
 devices=${4:-'cpu:1[memory=160M]'}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-if [ -z "$model" ]; then
-  model=$folder/base
+model=$folder/base
+if (cd "$start" && [ -d "$kind" ]); then
+  model=$(cd "$start" && realpath "$kind")
+else
   mkdir base
-  python3 - base <<'PYTHON'
-import json, pathlib, random, struct, sys
+  python3 - base "$kind" <<'PYTHON'
+import json, math, pathlib, random, struct, sys
 folder = pathlib.Path(sys.argv[1])
-HIDDEN, MIDDLE, LAYERS, HEADS, VOCABULARY = 1024, 4096, 32, 16, 257
-(folder / "config.json").write_text(json.dumps({
+has_experts = {"dense": False, "experts": True}[sys.argv[2]]
+HIDDEN, MIDDLE, LAYERS, EXPERTS = (512, 512, 40, 16) if has_experts else (1024, 4096, 32, 0)
+HEADS, VOCABULARY = HIDDEN // 64, 257
+config = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
     "hidden_size": HIDDEN, "intermediate_size": MIDDLE, "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": HIDDEN // HEADS,
+    "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": 64,
     "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "vocab_size": VOCABULARY, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}))
+    "vocab_size": VOCABULARY, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+if has_experts:
+    config |= {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"],
+               "moe_intermediate_size": MIDDLE, "num_experts": EXPERTS, "num_experts_per_tok": 2,
+               "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+(folder / "config.json").write_text(json.dumps(config))
 shapes = {"model.embed_tokens.weight": [VOCABULARY, HIDDEN], "model.norm.weight": [HIDDEN],
           "lm_head.weight": [VOCABULARY, HIDDEN]}
 for layer in range(LAYERS):
     prefix = f"model.layers.{layer}."
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         shapes[prefix + f"self_attn.{name}.weight"] = [HIDDEN, HIDDEN]
-    for name in ("gate_proj", "up_proj"):
-        shapes[prefix + f"mlp.{name}.weight"] = [MIDDLE, HIDDEN]
-    shapes[prefix + "mlp.down_proj.weight"] = [HIDDEN, MIDDLE]
+    if has_experts:
+        shapes[prefix + "mlp.gate.weight"] = [EXPERTS, HIDDEN]
+        shapes[prefix + "mlp.experts.gate_up_proj"] = [EXPERTS, 2 * MIDDLE, HIDDEN]
+        shapes[prefix + "mlp.experts.down_proj"] = [EXPERTS, HIDDEN, MIDDLE]
+        shapes[prefix + "self_attn.q_norm.weight"] = [64]
+        shapes[prefix + "self_attn.k_norm.weight"] = [64]
+    else:
+        shapes[prefix + "mlp.gate_proj.weight"] = [MIDDLE, HIDDEN]
+        shapes[prefix + "mlp.up_proj.weight"] = [MIDDLE, HIDDEN]
+        shapes[prefix + "mlp.down_proj.weight"] = [HIDDEN, MIDDLE]
     shapes[prefix + "input_layernorm.weight"] = [HIDDEN]
     shapes[prefix + "post_attention_layernorm.weight"] = [HIDDEN]
 header, offset = {"__metadata__": {"format": "pt"}}, 0
 for name, shape in sorted(shapes.items()):
-    size = 2 * shape[0] * (shape[1] if len(shape) == 2 else 1)
+    size = 2 * math.prod(shape)
     header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
     offset += size
 text = json.dumps(header).encode()

@@ -3,7 +3,7 @@
 
 usage: check_adapter.py STAGECOACH
 
-For four models of tests/reference/decoders: trains a new adapter for a few steps with STAGECOACH,
+For five models of tests/reference/decoders: trains a new adapter for a few steps with STAGECOACH,
 exports it as an adapter and merged, and compares the logits of transformers on the merged folder
 with those of PEFT on the adapter (not merged: relative 1e-5; merged by PEFT: 1e-6), and both with
 the loss of `stagecoach eval` on the checkpoint (1e-5). The adapter's matrices must come back from
@@ -94,7 +94,8 @@ def main():
             ('gpt2', 'gpt2', '{rank = 4, alpha = 8}'),
             ('llama', 'llama-linear', '{rank = 2, alpha = 3, targets = ["q_proj", "v_proj"]}'),
             ('llama rslora', 'llama-llama3-tied-biases', '{rank = 2, alpha = 3, rslora = true}'),
-            ('qwen3', 'qwen3', '{rank = 4}')):
+            ('qwen3', 'qwen3', '{rank = 4}'),
+            ('qwen3-moe', 'qwen3-moe', '{rank = 4, alpha = 8}')):
         with tempfile.TemporaryDirectory() as folder:
             check(sys.argv[1], name, ROOT / 'decoders' / base, lora, Path(folder))
 

@@ -37,6 +37,10 @@ ADAPTERS = {
     # A scale that is no short number; biases; a head tied to the embedding.
     "llama-rslora": ("llama-llama3-tied-biases",
                      dict(r=2, lora_alpha=3, target_modules=ALL, use_rslora=True)),
+    # Attention beside experts, which PEFT would adapt by target_parameters.
+    "qwen3-moe": ("qwen3-moe",
+                  dict(r=4, lora_alpha=8,
+                       target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])),
 }
 
 

@@ -182,7 +182,7 @@ TEST_P(LoraTraining, AMappedBaseGivesTheBitsOfOneInMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraTraining,
-                         testing::Values("gpt2", "llama", "qwen3", "llama-rslora"),
+                         testing::Values("gpt2", "llama", "qwen3", "llama-rslora", "qwen3-moe"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');
