@@ -30,7 +30,7 @@ struct HostNeed {
 /// What to change where the host has too little, in words of a configuration.
 inline constexpr std::string_view kTrainAdvice =
     "Use fewer or smaller micro-batches (train.microbatches, train.batch, data.sequence), a "
-    "smaller model or model.dtype = \"bf16\"";
+    "smaller model, model.dtype = \"bf16\" or adapters (model.lora, with model.base = \"mapped\")";
 
 /// What to tell people about a run of whose host memory something that travels could not be pinned;
 /// empty when all could.

@@ -52,6 +52,7 @@ BlockPieces pieces_of(const BlockLayout& layout, const HostStateOptions& options
   constexpr ByteCount kFloat = sizeof(float);
   int64_t count = layout.element_count;
   BlockPieces pieces;
+  if (layout.is_mapped) return pieces;
   pieces.copy = count * dtype_size_bytes(options.compute_dtype);
   if (layout.is_frozen) return pieces;
   pieces.copies = options.versions;
@@ -124,6 +125,8 @@ HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
     BlockPieces pieces = pieces_of(layout, options);
     (layout.is_frozen ? bytes.frozen : bytes.trained) += pieces.state();
     bytes.landing += pieces.landing_slots * Arena::padded(pieces.slot);
+    if (!layout.is_mapped) continue;
+    bytes.mapped += layout.element_count * dtype_size_bytes(options.compute_dtype);
   }
   return bytes;
 }
@@ -186,6 +189,21 @@ void HostState::carve(BlockLayout layout) {
   blocks_.push_back(std::move(block));
 }
 
+Status HostState::map(int index, ByteCount offset, std::span<const std::byte> memory) {
+  Block& block = blocks_[index];
+  auto size = static_cast<ByteCount>(memory.size());
+  STAGECOACH_CHECK(block.layout.is_mapped && offset >= 0 &&
+                   offset + size <=
+                       block.layout.element_count * dtype_size_bytes(options_.compute_dtype));
+  // Nothing writes through it: buffers know of no memory that is only read.
+  auto* data = const_cast<std::byte*>(memory.data());
+  STAGECOACH_ASSIGN_OR_RETURN(BufferHandle buffer,
+                              pinning_device_->wrap_pageable(data, size, Label(block.layout.name)));
+  block.mapped.push_back({offset, buffer->view()});
+  mapped_.push_back(std::move(buffer));
+  return Status::ok();
+}
+
 Pinning HostState::pinning() const {
   Pinning pinning;
   for (const std::optional<Arena>* arena : {&state_, &landing_, &kept_sums_}) {
@@ -197,6 +215,7 @@ Pinning HostState::pinning() const {
 void HostState::read_parameters(int index, int64_t offset, std::span<float> out) const {
   const Block& block = blocks_[index];
   const Label label(block.layout.name);
+  STAGECOACH_CHECK(!block.layout.is_mapped);
   auto count = static_cast<int64_t>(out.size());
   STAGECOACH_CHECK(offset >= 0 && offset + count <= block.layout.element_count);
   const BufferView& copy_view = block.newest_copy();
@@ -218,6 +237,7 @@ void HostState::read_parameters(int index, int64_t offset, std::span<float> out)
 Status HostState::write_parameters(int index, int64_t offset, std::span<const float> values) {
   const Block& block = blocks_[index];
   const Label label(block.layout.name);
+  STAGECOACH_CHECK(!block.layout.is_mapped);
   auto count = static_cast<int64_t>(values.size());
   STAGECOACH_CHECK(offset >= 0 && offset + count <= block.layout.element_count);
   // Counted without a way out early, so that it becomes vector code.

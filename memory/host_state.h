@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "core/task_pool.h"
 #include "memory/arena.h"
+#include "memory/block_memory.h"
 #include "memory/moments.h"
 
 namespace stagecoach {
@@ -23,6 +24,7 @@ struct BlockLayout {
   int site_count = 1;
   bool is_frozen = false;           ///< not trained: only what devices read is kept
   std::vector<int64_t> parts = {};  ///< where parameters begin; empty: the block is one
+  bool is_mapped = false;           ///< frozen, and not even that: it is in memory that `map` gets
 };
 
 /// What all blocks of a host state share.
@@ -41,6 +43,8 @@ struct HostStateOptions {
 struct HostStateBytes {
   ByteCount trained = 0;  ///< weights, moments and one gradient, of blocks that are trained
   ByteCount frozen = 0;   ///< weights of the others
+  /// What devices read of frozen blocks that are mapped: no memory of the state.
+  ByteCount mapped = 0;
   /// Where gradients land that lie in no block's own: those of further sites and, where several
   /// rounds are added up, of all.
   ByteCount landing = 0;
@@ -53,33 +57,10 @@ struct HostStateBytes {
 HostStateBytes host_state_bytes(std::span<const BlockLayout> blocks,
                                 const HostStateOptions& options);
 
-/// Memory of a trained block, for its update. Whole block each; does not own.
-struct BlockMemory {
-  const float* parameters = nullptr;  ///< fp32 and fp16 training: the fp32 master
-  float* new_parameters = nullptr;    ///< where the next version goes; may be the same place
-  const BFloat16* high = nullptr;     ///< bf16 training: the master's halves (split_master.h)
-  BFloat16* new_high = nullptr;       ///< where the next version goes; may be the same place
-  int16_t* remainder = nullptr;       ///< updated in place: nothing but updates reads it
-  Float16* new_rounded = nullptr;     ///< fp16 training: the next version of what devices read
-  MomentFormat moment_format = MomentFormat::kFloat32;
-  void* first_moment = nullptr;    ///< in that format; null where none is kept
-  void* second_moment = nullptr;   ///< likewise
-  float* first_scales = nullptr;   ///< of 8-bit moments: moment_scale_index of `parts`
-  float* second_scales = nullptr;  ///< likewise
-  std::span<const int64_t> parts;  ///< of the layout
-  DType gradient_dtype = DType::kF32;
-  /// What the gradient is the sum of, in this order: the slots of all sites, or the fp32 sum.
-  std::vector<const void*> gradients;
-};
-
-/// The same memory of a trained block for copies to and from a device, whole block each.
-struct BlockBuffers {
-  BufferView compute_copy;  ///< what devices read; in bf16 the master's high halves, in fp32 it
-  BufferView master;        ///< fp32 and fp16 training
-  BufferView new_copy, new_master;  ///< where the next version of these goes; may be the same place
-  BufferView remainder;             ///< bf16 training
-  BufferView first_moment, second_moment;
-  std::vector<BufferView> gradients;  ///< as BlockMemory has them
+/// Part of what devices read of a mapped block.
+struct MappedPart {
+  ByteCount offset = 0;  ///< byte of the block's compute copy
+  BufferView source;
 };
 
 /// All training state, in host memory, a block's arrays side by side. With two moments, of which
@@ -107,8 +88,16 @@ class HostState {
   int block_count() const { return static_cast<int>(blocks_.size()); }
   int64_t element_count(int block) const { return blocks_[block].layout.element_count; }
   bool is_frozen(int block) const { return blocks_[block].layout.is_frozen; }
+  bool is_mapped(int block) const { return blocks_[block].layout.is_mapped; }
 
-  /// Copies fp32 parameters from element `offset` of `block` on.
+  /// Says where bytes of a mapped block's compute copy are: from `offset` on in `memory`, which
+  /// must not change and must outlive the state. What no call names, alignment gaps, does not
+  /// travel. Errors: those of Device::wrap_pageable.
+  Status map(int block, ByteCount offset, std::span<const std::byte> memory);
+  /// All of it, in the order in which it was given.
+  std::span<const MappedPart> mapped_parts(int block) const { return blocks_[block].mapped; }
+
+  /// Copies fp32 parameters from element `offset` of `block`, which is not mapped, on.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read of them. Invalid argument when one is not finite; nothing is
   /// written then.
@@ -161,6 +150,7 @@ class HostState {
     std::array<BufferView, 2> copies;  ///< what devices read; one alone where one version is kept
     BufferView master, remainder, first_moment, second_moment, sum;
     BufferView first_scales, second_scales;
+    std::vector<MappedPart> mapped;
     std::vector<BufferView> slots;  ///< [site * slots_per_site + round % slots_per_site]
     bool sum_started = false;
     int64_t version = 0;
@@ -182,6 +172,7 @@ class HostState {
   HostStateBytes bytes_;
   bool accumulates_ = false;
   std::vector<Block> blocks_;
+  std::vector<BufferHandle> mapped_;
   std::optional<Arena> state_;
   std::optional<Arena> landing_;
   std::optional<Arena> kept_sums_;  ///< of one round, once two passes have to be added up

@@ -32,6 +32,14 @@ TensorView gradient_of(SegmentRun& run, ParameterRef ref) {
   return ref.is_none() ? TensorView{} : run.parameter_gradient(ref.use, ref.parameter);
 }
 
+std::vector<int> uses_of(std::initializer_list<ParameterRef> parameters) {
+  std::vector<int> uses;
+  for (ParameterRef parameter : parameters) {
+    if (!parameter.is_none()) uses.push_back(parameter.use);
+  }
+  return uses;
+}
+
 TensorView as_joined(TensorView first, Shape shape) {
   if (first.is_none()) return first;
   first.shape = shape;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/segment.h"
 
@@ -47,6 +49,9 @@ class BasicSegment : public Segment {
 /// The compute copy of a parameter, and its fp32 gradient; none for none.
 TensorView parameter_of(SegmentRun& run, ParameterRef ref);
 TensorView gradient_of(SegmentRun& run, ParameterRef ref);
+
+/// The block uses of parameters, without none: SegmentIo::weight_uses.
+std::vector<int> uses_of(std::initializer_list<ParameterRef> parameters);
 
 /// Tensors that lie one behind the other without gaps, as one of `shape`; `first` is the first.
 TensorView as_joined(TensorView first, Shape shape);

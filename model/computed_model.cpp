@@ -36,9 +36,10 @@ Architecture architecture_of(const ComputedModel& model) {
 }
 
 Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType dtype,
-                             int64_t sequence) {
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return make_gpt2(*gpt2, head, dtype);
-  return make_decoder(std::get<DecoderConfig>(model), head, dtype, sequence);
+                             int64_t sequence, const LoraOptions& lora) {
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model))
+    return make_gpt2(*gpt2, head, dtype, lora);
+  return make_decoder(std::get<DecoderConfig>(model), head, dtype, sequence, lora);
 }
 
 }  // namespace stagecoach

@@ -37,8 +37,8 @@ Result<ParsedModel> model_preset(std::string_view name);
 /// The shape of a model.
 Architecture architecture_of(const ComputedModel& model);
 
-/// Its network, for sequences of up to `sequence` tokens.
+/// Its network, for sequences of up to `sequence` tokens, with adapters where `lora` says so.
 Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType dtype,
-                             int64_t sequence);
+                             int64_t sequence, const LoraOptions& lora = {});
 
 }  // namespace stagecoach

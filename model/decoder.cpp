@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/chain_builder.h"
+#include "model/lora_blocks.h"
 #include "model/segments.h"
 
 namespace stagecoach {
@@ -35,12 +36,14 @@ ParameterRef layer_parameter(int index) {
 /// Builds blocks and layers of one network.
 class DecoderBuilder {
  public:
-  DecoderBuilder(DecoderConfig config, NetworkHead head, DType dtype, int64_t sequence)
+  DecoderBuilder(DecoderConfig config, NetworkHead head, DType dtype, int64_t sequence,
+                 const LoraOptions& lora)
       : config_(std::move(config)),
         a_(config_.architecture),
         head_(head),
         dtype_(dtype),
-        sequence_(sequence) {
+        sequence_(sequence),
+        lora_(lora, dtype) {
     // Generation must not drop anything, whoever runs the network.
     if (head == NetworkHead::kLogits) config_.attention_drop = 0;
   }
@@ -50,9 +53,11 @@ class DecoderBuilder {
     network_.dtype = dtype_;
     if (head_ == NetworkHead::kLoss) network_.label = {DType::kI32, 1};
     add_blocks();
+    lora_.begin(network_);
     STAGECOACH_RETURN_IF_ERROR(add_layer(embedding()));
     for (int64_t i = 0; i < a_.layers; ++i) STAGECOACH_RETURN_IF_ERROR(add_layer(layer(i)));
     STAGECOACH_RETURN_IF_ERROR(add_layer(head()));
+    STAGECOACH_RETURN_IF_ERROR(lora_.check());
     STAGECOACH_RETURN_IF_ERROR(network_.validate());
     return std::move(network_);
   }
@@ -250,10 +255,16 @@ class DecoderBuilder {
   }
 
   /// Queries, keys and values, turned by their positions.
-  int add_heads(ChainBuilder& chain, int in) const {
+  int add_heads(ChainBuilder& chain, int in) {
     LinearSegment::Options options =
         linear(in, a_.hidden, a_.qkv_columns(), parameters_.qkv, parameters_.qkv_bias);
     if (!a_.norms_heads()) options.rotation = rotation(chain);
+    int64_t keys = a_.kv_heads * a_.head_dim;
+    options.adapter = lora_.add(chain, "attn.qkv_proj",
+                                {{"self_attn.q_proj", a_.heads * a_.head_dim},
+                                 {"self_attn.k_proj", keys},
+                                 {"self_attn.v_proj", keys}},
+                                a_.hidden);
     int qkv = add_linear(chain, "attn.qkv_proj", options);
     if (!a_.norms_heads()) return qkv;
     QkNormSegment::Options norm;
@@ -284,18 +295,21 @@ class DecoderBuilder {
     return options.out;
   }
 
-  ChainBuilder layer(int64_t index) const {
+  ChainBuilder layer(int64_t index) {
     const LayerParameters& p = parameters_;
     ChainBuilder chain;
     chain.spec.name = fmt::format("layers.{}", index);
     chain.use(kRotaryBlock, static_cast<int>(index));
     chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
+    lora_.begin_layer(chain, "model." + chain.spec.name);
     int in = chain.activation("in", dtype_, a_.hidden);
     int heads = add_heads(chain, add_norm(chain, "norm_1", in, layer_parameter(p.input_norm)));
     LinearSegment::Options output =
         linear(add_attention(chain, heads, a_.window(index)), a_.heads * a_.head_dim, a_.hidden,
                p.output, p.output_bias);
     output.residual = in;
+    output.adapter =
+        lora_.add(chain, "attn.o_proj", {{"self_attn.o_proj", a_.hidden}}, a_.heads * a_.head_dim);
     int middle = add_linear(chain, "attn.o_proj", output);
     int norm = add_norm(chain, "norm_2", middle, layer_parameter(p.middle_norm));
     if (a_.has_experts()) {
@@ -303,6 +317,7 @@ class DecoderBuilder {
     } else {
       add_mlp(chain, norm, middle);
     }
+    lora_.end_layer(network_);
     return chain;
   }
 
@@ -320,14 +335,18 @@ class DecoderBuilder {
     return product;
   }
 
-  void add_mlp(ChainBuilder& chain, int norm, int residual) const {
+  void add_mlp(ChainBuilder& chain, int norm, int residual) {
     const LayerParameters& p = parameters_;
-    int gate_up =
-        add_linear(chain, "mlp.gate_up_proj",
-                   linear(norm, a_.hidden, 2 * a_.intermediate, p.gate_up, p.gate_up_bias));
-    int product = add_gate(chain, gate_up, 1);
+    LinearSegment::Options up =
+        linear(norm, a_.hidden, 2 * a_.intermediate, p.gate_up, p.gate_up_bias);
+    up.adapter = lora_.add(chain, "mlp.gate_up_proj",
+                           {{"mlp.gate_proj", a_.intermediate}, {"mlp.up_proj", a_.intermediate}},
+                           a_.hidden);
+    int product = add_gate(chain, add_linear(chain, "mlp.gate_up_proj", up), 1);
     LinearSegment::Options down = linear(product, a_.intermediate, a_.hidden, p.down, p.down_bias);
     down.residual = residual;
+    down.adapter =
+        lora_.add(chain, "mlp.down_proj", {{"mlp.down_proj", a_.hidden}}, a_.intermediate);
     add_linear(chain, "mlp.down_proj", down);
   }
 
@@ -401,13 +420,14 @@ class DecoderBuilder {
   DType dtype_;
   int64_t sequence_;
   LayerParameters parameters_;
+  LoraBlocks lora_;
   Network network_;
 };
 
 }  // namespace
 
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
-                             int64_t sequence) {
+                             int64_t sequence, const LoraOptions& lora) {
   STAGECOACH_RETURN_IF_ERROR(check_decoder_config(config));
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     return invalid_argument(
@@ -418,7 +438,7 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
     return invalid_argument(
         fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
   }
-  return DecoderBuilder(config, head, dtype, sequence).build();
+  return DecoderBuilder(config, head, dtype, sequence, lora).build();
 }
 
 }  // namespace stagecoach

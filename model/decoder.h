@@ -1,6 +1,7 @@
 #pragma once
 
 #include "model/decoder_config.h"
+#include "model/lora_options.h"
 #include "model/network_head.h"
 #include "scheduler/network.h"
 
@@ -12,8 +13,9 @@ namespace stagecoach {
 /// tied), rotary (a constant, see HeadRotation), layers.<i>, norm, and lm_head where it is its own.
 /// Names and shapes are those of the Hugging Face file: matrices are [out, in], and those of one
 /// product lie side by side. `dtype` is that of compute copies and activations. Errors: invalid
-/// argument for a bad `config`.
+/// argument for a bad `config`. With adapters (LoraBlocks) all of these are frozen; errors: those
+/// of LoraBlocks::check.
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
-                             int64_t sequence);
+                             int64_t sequence, const LoraOptions& lora = {});
 
 }  // namespace stagecoach

@@ -10,6 +10,7 @@ SegmentIo rms_norm_io(const RmsNormSegment::Options& options) {
   io.writes = {options.rstd, options.out};
   io.saved_for_input = {options.in, options.rstd};
   io.saved_for_weight = io.saved_for_input;
+  io.weight_uses = uses_of({options.weight});
   return io;
 }
 
@@ -21,6 +22,7 @@ SegmentIo qk_norm_io(const QkNormSegment::Options& options) {
   io.writes.push_back(options.out);
   io.saved_for_input = {options.in, options.rstd};
   io.saved_for_weight = io.saved_for_input;
+  io.weight_uses = uses_of({options.q_weight, options.k_weight});
   return io;
 }
 

@@ -12,6 +12,7 @@ SegmentIo layer_norm_io(const LayerNormSegment::Options& options) {
   io.writes = {options.mean, options.rstd, options.out};
   io.saved_for_input = {options.in, options.mean, options.rstd};
   io.saved_for_weight = io.saved_for_input;
+  io.weight_uses = uses_of({options.weight, options.bias});
   return io;
 }
 
@@ -25,8 +26,10 @@ SegmentIo linear_io(const LinearSegment::Options& options) {
     io.scratch_gradients = {options.product};
   }
   if (options.rotation) options.rotation->declare(io);
-  io.writes.push_back(options.out);
   io.saved_for_weight = {options.in};
+  io.weight_uses = uses_of({options.weight, options.bias});
+  if (options.adapter) options.adapter->declare(io);
+  io.writes.push_back(options.out);
   return io;
 }
 
@@ -103,6 +106,12 @@ SegmentFlop LinearSegment::flop(const MicroBatchShape& shape) const {
   if (!options_.bias.is_none()) {
     flop.backward_weight += elementwise_flop(OpKind::kColumnSum, rows, out);
   }
+  if (!options_.adapter) return flop;
+  // Beside adapters the product's own matrix is frozen.
+  double adapters = options_.adapter->flop(rows);
+  flop.forward += adapters;
+  flop.backward_input += adapters;
+  flop.backward_weight = options_.adapter->weight_flop(rows);
   return flop;
 }
 
@@ -124,7 +133,9 @@ Status LinearSegment::multiply(SegmentRun& run, const TensorView& out, bool accu
   request.transpose_b = options_.is_transposed;
   request.accumulate = accumulate;
   request.label = forward_label();
-  return run.ops().matmul(run.stream(), request).status();
+  STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), request));
+  if (!options_.adapter) return Status::ok();
+  return options_.adapter->forward(run, request.a, out, forward_label());
 }
 
 Status LinearSegment::forward(SegmentRun& run) const {
@@ -167,21 +178,36 @@ Status LinearSegment::backward_input(SegmentRun& run) const {
   if (has_residual()) {
     STAGECOACH_RETURN_IF_ERROR(pass_gradient(run, options_.residual, out_grad));
   }
-  if (!run.wants_gradient(options_.in)) return Status::ok();
-  Ops::Matmul request{};
-  request.out = run.gradient(options_.in);
-  request.a = run.gradient(product_gradient());
-  request.b = as_joined(parameter_of(run, options_.weight), weight_shape());
-  request.transpose_b = !options_.is_transposed;
-  request.accumulate = run.gradient_accumulates(options_.in);
-  request.label = input_label();
-  return run.ops().matmul(run.stream(), request).status();
+  TensorView in_grad;
+  if (run.wants_gradient(options_.in)) {
+    Ops::Matmul request{};
+    request.out = in_grad = run.gradient(options_.in);
+    request.a = run.gradient(product_gradient());
+    request.b = as_joined(parameter_of(run, options_.weight), weight_shape());
+    request.transpose_b = !options_.is_transposed;
+    request.accumulate = run.gradient_accumulates(options_.in);
+    request.label = input_label();
+    STAGECOACH_RETURN_IF_FAILED(run.ops().matmul(run.stream(), request));
+  }
+  if (!options_.adapter) return Status::ok();
+  // Also where nobody wants it: the weight part needs the inner gradient.
+  return options_.adapter->backward_input(run, run.gradient(product_gradient()), in_grad,
+                                          input_label());
 }
 
 Status LinearSegment::backward_weight(SegmentRun& run) const {
   TensorView product_grad = run.gradient(product_gradient());
+  if (options_.adapter) {
+    STAGECOACH_RETURN_IF_ERROR(options_.adapter->backward_weight(run, run.activation(options_.in),
+                                                                 product_grad, weight_label()));
+  }
+  return add_weight_gradients(run, product_grad);
+}
+
+Status LinearSegment::add_weight_gradients(SegmentRun& run, const TensorView& product_grad) const {
   Ops::Matmul request{};
   request.out = as_joined(gradient_of(run, options_.weight), weight_shape());
+  if (request.out.is_none()) return Status::ok();  // frozen
   request.a = run.activation(options_.in);
   request.b = product_grad;
   if (options_.is_transposed) std::swap(request.a, request.b);

@@ -4,6 +4,7 @@
 
 #include "model/basic_segment.h"
 #include "model/head_rotation.h"
+#include "model/linear_adapter.h"
 
 namespace stagecoach {
 
@@ -50,6 +51,7 @@ class LinearSegment final : public BasicSegment {
     float drop_probability = 0;
     uint32_t site = 0;                     ///< random site inside the layer
     std::optional<HeadRotation> rotation;  ///< of `out`, which is packed heads then
+    std::optional<LinearAdapter> adapter;  ///< adds to the product
   };
   LinearSegment(std::string name, Options options);
 
@@ -66,6 +68,7 @@ class LinearSegment final : public BasicSegment {
   /// Where the gradient of in weight + bias lies: scratch with dropout, else the output's gradient.
   int product_gradient() const { return has_dropout() ? options_.product : options_.out; }
   Status multiply(SegmentRun& run, const TensorView& out, bool accumulate) const;
+  Status add_weight_gradients(SegmentRun& run, const TensorView& product_grad) const;
   Shape weight_shape() const;
 
   Options options_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "model/chain_builder.h"
+#include "model/lora_blocks.h"
 #include "model/segments.h"
 
 namespace stagecoach {
@@ -19,8 +20,8 @@ constexpr uint32_t kMlpProjectionSite = 2;
 /// Builds blocks and layers of one network.
 class Gpt2Builder {
  public:
-  Gpt2Builder(Gpt2Config config, NetworkHead head, DType dtype)
-      : config_(config), head_(head), dtype_(dtype) {
+  Gpt2Builder(Gpt2Config config, NetworkHead head, DType dtype, const LoraOptions& lora)
+      : config_(config), head_(head), dtype_(dtype), lora_(lora, dtype) {
     // Generation must not drop anything, whoever runs the network.
     if (head == NetworkHead::kLogits) {
       config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = 0;
@@ -32,9 +33,11 @@ class Gpt2Builder {
     network_.dtype = dtype_;
     if (head_ == NetworkHead::kLoss) network_.label = {DType::kI32, 1};
     add_blocks();
+    lora_.begin(network_);
     STAGECOACH_RETURN_IF_ERROR(add_layer(embedding()));
     for (int64_t i = 0; i < config_.n_layer; ++i) STAGECOACH_RETURN_IF_ERROR(add_layer(block(i)));
     STAGECOACH_RETURN_IF_ERROR(add_layer(head()));
+    STAGECOACH_RETURN_IF_ERROR(lora_.check());
     STAGECOACH_RETURN_IF_ERROR(network_.validate());
     return std::move(network_);
   }
@@ -146,7 +149,7 @@ class Gpt2Builder {
 
   /// out = residual + dropout(in weight + bias); adds `out` as the chain's newest activation.
   int add_projection(ChainBuilder& chain, std::string_view name, int in, int64_t in_columns,
-                     int residual, int weight, uint32_t site) const {
+                     int residual, int weight, uint32_t site) {
     LinearSegment::Options options;
     options.in = in;
     options.residual = residual;
@@ -159,15 +162,17 @@ class Gpt2Builder {
     if (options.drop_probability > 0) {
       options.product = chain.activation(fmt::format("{}.product", name), dtype_, config_.n_embd);
     }
+    options.adapter = lora_.add(chain, name, {{name, config_.n_embd}}, in_columns);
     options.out = chain.activation(fmt::format("{}.out", name), dtype_, config_.n_embd);
     chain.segment<LinearSegment>(name, options);
     return options.out;
   }
 
   int add_linear_segment(ChainBuilder& chain, std::string_view name, int in, int64_t out_columns,
-                         int weight) const {
+                         int weight) {
     LinearSegment::Options options;
     options.in = in;
+    options.adapter = lora_.add(chain, name, {{name, out_columns}}, config_.n_embd);
     options.out = chain.activation(fmt::format("{}.out", name), dtype_, out_columns);
     options.weight = {0, weight};
     options.bias = {0, weight + 1};
@@ -190,11 +195,12 @@ class Gpt2Builder {
     return options.out;
   }
 
-  ChainBuilder block(int64_t index) const {
+  ChainBuilder block(int64_t index) {
     int64_t width = config_.n_embd;
     ChainBuilder chain;
     chain.spec.name = fmt::format("h.{}", index);
     chain.use(kFirstLayerBlock + static_cast<int>(index), 0);
+    lora_.begin_layer(chain, "transformer." + chain.spec.name);
     int in = chain.activation("in", dtype_, width);
     int norm1 = chain.activation("ln_1.out", dtype_, width);
     add_layer_norm(chain, "ln_1", in, norm1, {0, kLn1Weight}, {0, kLn1Bias});
@@ -209,6 +215,7 @@ class Gpt2Builder {
     chain.segment<GeluSegment>("mlp.gelu", {up, gelu, config_.n_inner});
     add_projection(chain, "mlp.c_proj", gelu, config_.n_inner, middle, kMlpProjWeight,
                    kMlpProjectionSite);
+    lora_.end_layer(network_);
     return chain;
   }
 
@@ -238,18 +245,20 @@ class Gpt2Builder {
   Gpt2Config config_;
   NetworkHead head_;
   DType dtype_;
+  LoraBlocks lora_;
   Network network_;
 };
 
 }  // namespace
 
-Result<Network> make_gpt2(const Gpt2Config& config, NetworkHead head, DType dtype) {
+Result<Network> make_gpt2(const Gpt2Config& config, NetworkHead head, DType dtype,
+                          const LoraOptions& lora) {
   STAGECOACH_RETURN_IF_ERROR(check_gpt2_config(config));
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     return invalid_argument(
         fmt::format("a model computes in fp32, bf16 or fp16, not in {}", dtype_name(dtype)));
   }
-  return Gpt2Builder(config, head, dtype).build();
+  return Gpt2Builder(config, head, dtype, lora).build();
 }
 
 }  // namespace stagecoach

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "core/digest.h"
 #include "core/file.h"
 #include "model/architecture_config.h"
+#include "model/peft_adapter.h"
 #include "model/weight_folder.h"
 
 namespace stagecoach {
@@ -55,6 +57,10 @@ Result<ModelPlace> find_model(const std::string& model) {
   if (fs::is_directory(model, ignored)) {
     fs::path config = fs::path(model) / "config.json";
     if (is_there(config)) return ModelPlace{model, config.string()};
+    if (is_adapter_folder(model)) {
+      return not_found(fmt::format(
+          "'{}' is an adapter's folder without the model: give its base, with --lora-rank", model));
+    }
     return not_found(
         fmt::format("'{}' has no config.json: it is not a Hugging Face model folder", model));
   }
@@ -104,7 +110,47 @@ Status find_weights(const fs::path& folder, ModelSource& source) {
 
 }  // namespace
 
+namespace {
+
+/// The base's folder, as an adapter's config names it.
+Result<std::string> find_base(const std::string& adapter, const std::string& base) {
+  std::error_code ignored;
+  for (const fs::path& place : {fs::path(base), fs::path(adapter) / base}) {
+    if (!base.empty() && fs::is_directory(place, ignored)) return place.string();
+  }
+  std::string config = adapter + "/" + kAdapterConfigFile;
+  if (is_hub_name(base)) {
+    std::string folder = base.substr(base.find('/') + 1);
+    return not_found(fmt::format(
+        "'{0}': the base '{1}' is no folder here, and nothing is downloaded by itself: run "
+        "`huggingface-cli download {1} --local-dir {2}`, and set base_model_name_or_path to that "
+        "folder, or train with model.path = \"{2}\" and model.lora = {{path = \"{3}\"}}",
+        config, base, folder, adapter));
+  }
+  return not_found(
+      fmt::format("'{}': base_model_name_or_path is '{}', expected the folder of the base; set it",
+                  config, base));
+}
+
+Result<ModelSource> resolve_adapter(const std::string& folder) {
+  STAGECOACH_ASSIGN_OR_RETURN(AdapterConfig config, read_adapter_config(folder));
+  STAGECOACH_ASSIGN_OR_RETURN(std::string base, find_base(folder, config.base));
+  if (is_adapter_folder(base)) {
+    return unimplemented(fmt::format(
+        "'{}/{}': the base '{}' is an adapter itself; merge it first (export --merge-lora)", folder,
+        kAdapterConfigFile, base));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(base));
+  STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  STAGECOACH_RETURN_IF_ERROR(add_adapter(folder, source));
+  source.name = folder;
+  return source;
+}
+
+}  // namespace
+
 Result<ModelSource> resolve_model(const std::string& model) {
+  if (is_adapter_folder(model)) return resolve_adapter(model);
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
   ModelSource source;
   source.name = model;
@@ -145,6 +191,44 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   source.defaulted = std::move(parsed.defaulted);
   note_computed(parse_model(text, place.config));
   return source;
+}
+
+bool is_transposed(const ModelSource& source) {
+  return std::holds_alternative<Gpt2Config>(source.model);
+}
+
+Status add_adapter(const std::string& folder, ModelSource& source) {
+  STAGECOACH_ASSIGN_OR_RETURN(AdapterConfig config, read_adapter_config(folder));
+  if (config.is_transposed != is_transposed(source)) {
+    return invalid_argument(fmt::format(
+        "'{}/{}': fan_in_fan_out is {}, expected {} for matrices of {}; was it made for this base?",
+        folder, kAdapterConfigFile, config.is_transposed, is_transposed(source),
+        model_family_name(source.architecture().family)));
+  }
+  source.lora = std::move(config.lora);
+  source.adapter_folder = folder;
+  source.base_path = source.weights_folder;
+  source.notes = std::move(config.notes);
+  return Status::ok();
+}
+
+Result<std::string> base_sha256(const ModelSource& source) {
+  constexpr ByteCount kFirstBytes = 256;
+  STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(source.weights_folder));
+  Sha256 digest;
+  auto add = [&digest](const std::string& text) {
+    digest.update(text.data(), static_cast<ByteCount>(text.size()));
+  };
+  add(source.config_json.dump());
+  for (const FolderTensor& tensor : weights.tensors()) {
+    const SafetensorInfo& info = *tensor.info;
+    add(fmt::format("\n{} {} {} ", info.name, safetensors_type_name(info.type),
+                    format_shape(info.shape)));
+    std::vector<std::byte> first(static_cast<size_t>(std::min(kFirstBytes, info.size)));
+    STAGECOACH_RETURN_IF_ERROR(tensor.file->read(info, 0, first));
+    digest.update(first.data(), static_cast<ByteCount>(first.size()));
+  }
+  return digest.hex();
 }
 
 Status check_has_weights(const ModelSource& source) {

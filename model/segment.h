@@ -9,15 +9,18 @@
 
 namespace stagecoach {
 
-/// An activation inside a layer: [rows, columns]. Index 0 is the layer's input, the last its
-/// output.
+/// An activation inside a layer: [rows, columns], its rows those of the micro-batch as a rule.
+/// Index 0 is the layer's input, the last its output.
 struct ActivationInfo {
   std::string name;
   DType dtype = DType::kF32;
   int64_t columns = 0;
-  int64_t fixed_rows = 0;  ///< whatever the micro-batch has; 0: as many as it has
+  int64_t fixed_rows = 0;  ///< above 0: it has so many rows, whatever the micro-batch
 
   Shape shape(int64_t rows) const { return {fixed_rows > 0 ? fixed_rows : rows, columns}; }
+  ByteCount size_bytes(int64_t rows) const {
+    return shape(rows).element_count() * dtype_size_bytes(dtype);
+  }
 };
 
 /// What a segment touches, as indices into its layer's activations. The engine derives from this
@@ -32,6 +35,9 @@ struct SegmentIo {
   std::vector<int> scratch_gradients;
   /// Without a weight part: gradients of its writes need not outlive `backward_input`.
   bool weightless = false;
+  /// Block uses of the parameters whose gradients the weight part fills. Where all of them are
+  /// frozen there is no weight part; none: not known, so there is one.
+  std::vector<int> weight_uses = {};
 };
 
 /// What a segment works on: the engine resolves indices to tensors.
@@ -51,7 +57,8 @@ class SegmentRun {
   /// Whether anybody wants the gradient of a read activation (token ids have none).
   virtual bool wants_gradient(int index) = 0;
   /// Parameter `parameter` of the layer's block use `use`, compute dtype / fp32 gradient. A block
-  /// without parameters is a constant: a vector of all its elements.
+  /// without parameters is a constant: a vector of all its elements. The gradient of a frozen one
+  /// is none.
   virtual TensorView parameter(int use, int parameter) = 0;
   virtual TensorView parameter_gradient(int use, int parameter) = 0;
   /// Labels [rows, columns].

@@ -165,6 +165,13 @@ class ChainRun final : public SegmentRun {
   Status misuse_;
 };
 
+std::vector<const SegmentIo*> io_pointers(const std::vector<SegmentIo>& ios) {
+  std::vector<const SegmentIo*> pointers;
+  pointers.reserve(ios.size());
+  for (const SegmentIo& io : ios) pointers.push_back(&io);
+  return pointers;
+}
+
 Status check_size(const std::string& layer, std::string_view what, const BufferView& view,
                   ByteCount needed) {
   if (needed == 0 || (!view.is_none() && view.size >= needed)) return Status::ok();
@@ -183,9 +190,21 @@ SegmentLayer::SegmentLayer(SegmentChainSpec spec, std::vector<ParameterBlock> us
     : spec_(std::move(spec)), use_blocks_(std::move(use_blocks)) {
   last_readers_.assign(spec_.activations.size(), -1);
   for (size_t s = 0; s < spec_.segments.size(); ++s) {
-    ios_.push_back(&spec_.segments[s]->io());
-    for (int r : ios_.back()->reads) last_readers_[r] = static_cast<int>(s);
+    ios_.push_back(spec_.segments[s]->io());
+    for (int r : ios_.back().reads) last_readers_[r] = static_cast<int>(s);
+    drop_frozen_weight_part(ios_.back());
   }
+}
+
+/// What is frozen needs no gradient, and nothing is kept for one.
+void SegmentLayer::drop_frozen_weight_part(SegmentIo& io) const {
+  bool is_frozen = !io.weight_uses.empty() &&
+                   std::all_of(io.weight_uses.begin(), io.weight_uses.end(), [this](int use) {
+                     return use_blocks_[static_cast<size_t>(use)].is_frozen;
+                   });
+  if (!is_frozen) return;
+  io.weightless = true;
+  io.saved_for_weight.clear();
 }
 
 BoundaryInfo SegmentLayer::input() const {
@@ -200,7 +219,8 @@ const ChainLayout& SegmentLayer::layout(const MicroBatchShape& shape) const {
   std::lock_guard lock(mutex_);
   std::unique_ptr<const ChainLayout>& entry = layouts_[shape.rows()];
   if (entry == nullptr) {
-    entry = std::make_unique<const ChainLayout>(plan_chain(spec_.activations, ios_, shape.rows()));
+    entry = std::make_unique<const ChainLayout>(
+        plan_chain(spec_.activations, io_pointers(ios_), shape.rows()));
   }
   return *entry;
 }
@@ -228,7 +248,7 @@ LayerFlop SegmentLayer::flop(const MicroBatchShape& shape) const {
     total.forward += flop.forward;
     if (plan.recomputing.runs[s]) total.recompute += flop.forward;
     total.backward_input += flop.backward_input;
-    total.backward_weight += flop.backward_weight;
+    if (!ios_[s].weightless) total.backward_weight += flop.backward_weight;
   }
   return total;
 }
@@ -323,7 +343,7 @@ Status SegmentLayer::run_backward(const LayerRun& run, const ChainLayout& layout
     if (part != BackwardPart::kWeight) {
       STAGECOACH_RETURN_IF_ERROR(chain.run_segment(s, Pass::kInput));
     }
-    if (part != BackwardPart::kInput && !ios_[s]->weightless) {
+    if (part != BackwardPart::kInput && !ios_[s].weightless) {
       STAGECOACH_RETURN_IF_ERROR(chain.run_segment(s, Pass::kWeight));
     }
   }
@@ -351,6 +371,15 @@ Result<std::unique_ptr<Layer>> make_segment_layer(SegmentChainSpec spec,
           fmt::format("layer '{}' uses block {}, which does not exist", spec.name, use.block));
     }
     use_blocks.push_back(blocks[use.block]);
+  }
+  for (const std::unique_ptr<Segment>& segment : spec.segments) {
+    for (int use : segment->io().weight_uses) {
+      if (use >= 0 && use < static_cast<int>(use_blocks.size())) continue;
+      return invalid_argument(
+          fmt::format("layer '{}': segment '{}' fills gradients of use {}, "
+                      "which does not exist",
+                      spec.name, segment->name(), use));
+    }
   }
   return std::unique_ptr<Layer>(
       std::make_unique<SegmentLayer>(std::move(spec), std::move(use_blocks)));

@@ -46,12 +46,14 @@ class SegmentLayer final : public Layer {
  private:
   Status run_forward(const LayerRun& run, const ForwardLayout& layout) const;
   Status run_backward(const LayerRun& run, const ChainLayout& layout, BackwardPart part) const;
+  void drop_frozen_weight_part(SegmentIo& io) const;
   Status check_run(const LayerRun& run, ByteCount workspace_bytes) const;
   Status check_parameters(const LayerRun& run, bool gradients) const;
 
   SegmentChainSpec spec_;
   std::vector<ParameterBlock> use_blocks_;
-  std::vector<const SegmentIo*> ios_;
+  std::vector<SegmentIo>
+      ios_;  ///< as the segments declare them, less weight parts of what is frozen
   std::vector<int> last_readers_;  // per activation: last segment that reads it, or -1
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::unique_ptr<const ChainLayout>> layouts_;  // by rows

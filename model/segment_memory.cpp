@@ -21,10 +21,7 @@ struct Chain {
   int activation_count() const { return static_cast<int>(activations.size()); }
   int segment_count() const { return static_cast<int>(segments.size()); }
   int last() const { return activation_count() - 1; }
-  ByteCount size_bytes(int activation) const {
-    const ActivationInfo& info = activations[activation];
-    return info.shape(rows).element_count() * dtype_size_bytes(info.dtype);
-  }
+  ByteCount size_bytes(int activation) const { return activations[activation].size_bytes(rows); }
   int writer(int activation) const {
     for (int s = 0; s < segment_count(); ++s) {
       if (contains(segments[s]->writes, activation)) return s;

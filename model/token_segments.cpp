@@ -19,7 +19,8 @@ EmbeddingSegment::EmbeddingSegment(std::string name, Options options)
                                      .writes = {options.out},
                                      .saved_for_input = {},
                                      .saved_for_weight = {options.ids},
-                                     .scratch_gradients = {}}),
+                                     .scratch_gradients = {},
+                                     .weight_uses = uses_of({options.table, options.positions})}),
       options_(options) {}
 
 SegmentFlop EmbeddingSegment::flop(const MicroBatchShape& shape) const {
@@ -59,7 +60,8 @@ LinearCrossEntropySegment::LinearCrossEntropySegment(std::string name, Options o
                                      .writes = {options.lse, options.loss},
                                      .saved_for_input = {options.hidden, options.lse},
                                      .saved_for_weight = {options.hidden, options.lse},
-                                     .scratch_gradients = {}}),
+                                     .scratch_gradients = {},
+                                     .weight_uses = uses_of({options.weight})}),
       options_(options) {}
 
 SegmentFlop LinearCrossEntropySegment::flop(const MicroBatchShape& shape) const {

@@ -63,6 +63,7 @@ class WeightMatcher {
     STAGECOACH_RETURN_IF_ERROR(collect_names());
     STAGECOACH_RETURN_IF_ERROR(settle_tied_head());
     for (size_t b = 0; b < network_.blocks.size(); ++b) {
+      if (network_.blocks[b].is_adapter) continue;
       for (const ParameterInfo& parameter : network_.blocks[b].parameters) {
         STAGECOACH_RETURN_IF_ERROR(match_parameter(static_cast<int>(b), parameter));
       }

@@ -23,7 +23,8 @@ struct WeightPart {
   ByteCount size_bytes() const;  ///< in the file
 };
 
-/// Which elements of which tensors are the parameters of `network`, in block order. Reads tensors
+/// Which elements of which tensors are the parameters of `network`, adapters apart, in
+/// block order. Reads tensors
 /// only to compare a tied head with its embedding. Refused as `load_weights` says.
 Result<std::vector<WeightPart>> match_weights(const WeightFolder& folder, const Network& network);
 

@@ -68,14 +68,14 @@ struct LoadedWeights {
   double seconds = 0;
 };
 
-/// Gives every parameter of the weights in `folder` to `sink`, in pieces of up to 1 MiB, layer by
-/// layer, on several threads where there is much to read; no tensor is ever whole in memory. Names
-/// with and without the family's prefix are read; buffers of its rules and unknown empty tensors
-/// are skipped; a tied head must equal the token embedding, or may stand in for it; experts may be
-/// stacked or one by one, whichever way the network has them; matrices packed as MXFP4
-/// (`NAME_blocks` with `NAME_scales`) are unpacked and transposed, as GPT-OSS has them, a matrix of
-/// packed bytes in memory for each thread. Any other tensor, a missing one, or
-/// one of another shape or dtype is refused by name before `sink` is called. Errors: those of
+/// Gives every parameter but adapters' of the weights in `folder` to `sink`, in pieces of up to 1
+/// MiB, layer by layer, on several threads where there is much to read; no tensor is ever whole in
+/// memory. Names with and without the family's prefix are read; buffers of its rules and unknown
+/// empty tensors are skipped; a tied head must equal the token embedding, or may stand in for it;
+/// experts may be stacked or one by one, whichever way the network has them; matrices packed as
+/// MXFP4 (`NAME_blocks` with `NAME_scales`) are unpacked and transposed, as GPT-OSS has them, a
+/// matrix of packed bytes in memory for each thread. Any other tensor, a missing one, or one of
+/// another shape or dtype is refused by name before `sink` is called. Errors: those of
 /// `WeightFolder::open` and `SafetensorsFile::read_f32`.
 Result<LoadedWeights> load_weights(const std::string& folder, const Network& network,
                                    const ParameterSink& sink, const LoadProgress& progress = {});

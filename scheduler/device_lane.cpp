@@ -208,18 +208,26 @@ Status DeviceLane::upload_block(int slot, size_t index, ByteCount& bytes) {
   bool is_there = memory().need.bound && is_loaded_[block.block];
   if (is_there || !where.uploads) return Status::ok();
   is_loaded_[block.block] = true;
-  CopyRequest copy;
-  copy.source = context_->host_state->compute_copy(block.block, context_->version);
-  copy.label = context_->network->blocks[block.block].name;
+  BufferView target;
   if (where.is_kept) {
-    copy.target = memory_.slice(memory().resident + where.offset, block.size);
+    target = memory_.slice(memory().resident + where.offset, block.size);
     STAGECOACH_RETURN_IF_ERROR(parameters_up_->wait(resident_.free_at(where.offset, block.size)));
   } else {
     ByteCount start = memory().parameters[slots_[slot].buffer % 2];
-    copy.target = memory_.slice(start + block.offset, block.size);
+    target = memory_.slice(start + block.offset, block.size);
   }
   bytes += block.size;
-  return parameters_up_->copy(copy);
+  const HostState& state = *context_->host_state;
+  const Label label(context_->network->blocks[block.block].name);
+  if (!state.is_mapped(block.block)) {
+    return parameters_up_->copy(
+        {target, state.compute_copy(block.block, context_->version), label});
+  }
+  for (const MappedPart& part : state.mapped_parts(block.block)) {
+    STAGECOACH_RETURN_IF_ERROR(
+        parameters_up_->copy({target.slice(part.offset, part.source.size), part.source, label}));
+  }
+  return Status::ok();
 }
 
 void DeviceLane::free_resident_copies(int slot) {

@@ -1,5 +1,6 @@
 #include "scheduler/network.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace stagecoach {
@@ -37,6 +38,11 @@ int64_t Network::trained_parameter_count() const {
   return count;
 }
 
+bool Network::has_adapters() const {
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [](const ParameterBlock& block) { return block.is_adapter; });
+}
+
 Status Network::validate() const {
   if (layers.empty()) return invalid_argument("the network has no layers");
   std::vector<int> next_site(blocks.size(), 0);
@@ -71,6 +77,11 @@ Status Network::validate() const {
     if (!block.constant || (block.is_frozen && block.parameters.empty())) continue;
     return invalid_argument(
         fmt::format("block '{}' is a constant, but it is trained or has parameters", block.name));
+  }
+  for (const ParameterBlock& block : blocks) {
+    if (!block.is_mapped || (block.is_frozen && !block.constant)) continue;
+    return invalid_argument(fmt::format(
+        "block '{}' is mapped from files, but it is trained or a constant", block.name));
   }
   for (size_t index = 0; index < blocks.size(); ++index) {
     if (blocks[index].site_count != next_site[index]) {

@@ -22,6 +22,8 @@ struct Network {
   int64_t parameter_count() const;
   /// Those of blocks that are not frozen.
   int64_t trained_parameter_count() const;
+  /// Whether adapters are trained on a base that is not.
+  bool has_adapters() const;
   /// Bytes of one copy of block `index` in `dtype`.
   ByteCount block_bytes(int index, DType copy_dtype) const {
     return blocks[index].element_count * dtype_size_bytes(copy_dtype);

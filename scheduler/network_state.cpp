@@ -12,6 +12,7 @@ std::vector<BlockLayout> state_layouts(const Network& network) {
     layout.element_count = block.element_count;
     layout.site_count = block.site_count;
     layout.is_frozen = block.is_frozen;
+    layout.is_mapped = block.is_mapped;
     for (const ParameterInfo& parameter : block.parameters) {
       layout.parts.push_back(parameter.offset);
     }

@@ -12,8 +12,9 @@ namespace stagecoach {
 
 /// How a parameter starts when no weights are loaded.
 struct Initializer {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal } kind = Kind::kZeros;
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kUniform } kind = Kind::kZeros;
   double standard_deviation = 0;  ///< kNormal only
+  double bound = 0;               ///< kUniform only: from -bound to bound
 };
 
 /// One named tensor inside a block.
@@ -37,6 +38,10 @@ struct ParameterBlock {
   int site_count = 0;         ///< layers that use it
   /// Not trained: it goes up but has no gradient, no update and no moments.
   bool is_frozen = false;
+  /// Of a frozen block: no copy of it is kept in memory, devices read it from mapped files.
+  bool is_mapped = false;
+  /// Low-rank additions to another block: trained, and kept in files of their own.
+  bool is_adapter = false;
   /// A frozen block without parameters is a constant: it travels, but is neither counted, saved nor
   /// loaded. This yields all its elements, exact in the network's dtype, when a run begins.
   std::function<std::vector<float>()> constant = {};

@@ -106,7 +106,8 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   STAGECOACH_CHECK(setup.arena_bytes.size() == setup.devices.size());
   for (Stream* stream : setup.update_streams) executor->pump_->watch(stream);
   BulkSetup bulk{setup.bulk, 0};
-  if (setup.host_state->pinning().slow > 0) {
+  const HostState& state = *setup.host_state;
+  if (state.pinning().slow > 0 || state.bytes().mapped > 0) {
     bulk.ring_bytes = ring_bytes_of_a_lane(static_cast<int>(setup.devices.size()));
   }
   for (size_t index = 0; index < setup.devices.size(); ++index) {

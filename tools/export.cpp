@@ -80,7 +80,7 @@ Command make_export_command() {
   auto arguments = std::make_shared<ExportArguments>();
   Command command;
   command.name = "export";
-  command.summary = "writes a checkpoint as a Hugging Face folder";
+  command.summary = "writes a checkpoint as a Hugging Face folder, adapters as PEFT's";
   command.examples = {"stagecoach export --checkpoint out/checkpoint --out model",
                       "stagecoach export --checkpoint out --out model --dtype bf16 --json"};
   command.notes =
@@ -95,7 +95,8 @@ Command make_export_command() {
        &arguments->dtype},
       {"--max-shard-size", "SIZE", "of one file of weights (default: 5 GB)",
        &arguments->max_shard_size},
-      {"--merge-lora", "", "merge adapters into the weights", &arguments->merge_lora}};
+      {"--merge-lora", "", "write the base with the adapters merged into its weights",
+       &arguments->merge_lora}};
   command.run = [arguments](const CommandContext& context) { return run(*arguments, context); };
   return command;
 }

@@ -52,6 +52,7 @@ Json bytes_to_json(const MemoryTable& table) {
   host["free"] = table.limits.free_bytes;
   host["free_source"] = table.limits.free_source;
   json["pinned"] = table.pinned();
+  json["mapped"] = table.host.state.mapped;
   json["least_device"] = table.least_device;
   json["devices"] = Json::array();
   for (size_t index = 0; index < table.request.devices.size(); ++index) {
@@ -72,6 +73,9 @@ std::string bytes_to_text(const MemoryTable& table) {
   }
   text +=
       line("total", table.host.total(), fmt::format(", {} pinned", format_bytes(table.pinned())));
+  if (ByteCount mapped = table.host.state.mapped; mapped > 0) {
+    text += line("mapped", mapped, " stay in the model's files");
+  }
   text += line("left free", kHostReserve);
   text += line("there is", table.limits.free_bytes, " by " + table.limits.free_source);
   text += "devices\n" + line("at least", table.least_device, " each, with one layer a stage");

@@ -27,7 +27,8 @@ struct MemoryTable {
   ByteCount pinned() const { return host.total() - host.devices; }
 };
 
-/// {"host": {…}, "pinned": …, "devices": [{"id", "memory", "planned"} …], "least_device": …}
+/// {"host": {…}, "pinned": …, "mapped": …, "devices": [{"id", "memory", "planned"} …],
+/// "least_device": …}
 Json bytes_to_json(const MemoryTable& table);
 /// The same for people, a line each.
 std::string bytes_to_text(const MemoryTable& table);

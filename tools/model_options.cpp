@@ -16,7 +16,9 @@ std::vector<CommandOption> model_command_options(ModelOptions& options) {
            &options.sequence},
           {"--dtype", "D", "fp32 (default of GPT-2), bf16 (of the others) or fp16", &options.dtype},
           {"--lora-rank", "R", "train adapters of this rank on all matrices of the layers alone",
-           &options.lora_rank}};
+           &options.lora_rank},
+          {"--base", "WHERE", "of what is frozen: memory (default), or mapped from its files",
+           &options.base}};
 }
 
 std::vector<CommandOption> optimizer_command_options(ModelOptions& options) {
@@ -63,6 +65,13 @@ Status check_model_options(const ModelOptions& options) {
     if (value >= 1 && value <= kMost) continue;
     return invalid_argument(fmt::format("{} is {}; it must be from 1 to {}", name, value, kMost));
   }
+  if (options.base != "memory" && options.base != "mapped") {
+    return invalid_argument(
+        fmt::format("--base is '{}'; it must be memory or mapped", options.base));
+  }
+  if (options.base == "mapped" && options.lora_rank == ModelOptions::kUnset) {
+    return invalid_argument("--base mapped goes with --lora-rank: what is trained is in memory");
+  }
   if (options.sequence != ModelOptions::kUnset && options.batch > kMostTokens / options.sequence) {
     return invalid_argument(fmt::format("--batch {} of --sequence {} is more than {} tokens",
                                         options.batch, options.sequence, kMostTokens));
@@ -85,7 +94,7 @@ Result<PlannedModel> resolve_asked_model(const ModelOptions& options) {
   auto or_default = [](int64_t value) { return value == ModelOptions::kUnset ? 0 : value; };
   return resolve_planned_model({options.model, options.dtype, or_default(options.sequence),
                                 options.batch / options.micro_batches,
-                                or_default(options.lora_rank)});
+                                or_default(options.lora_rank), options.base == "mapped"});
 }
 
 Result<HostLimits> host_limits_for(const ModelOptions& options) {

@@ -18,7 +18,8 @@ struct ModelOptions {
   /// Of numbers that were not given; not a value one would give.
   static constexpr int64_t kUnset = std::numeric_limits<int64_t>::min();
 
-  std::string model, update = "overlap", dtype, host_memory, optimizer = "adamw", moments = "fp32";
+  std::string model, update = "overlap", dtype, base = "memory", host_memory, optimizer = "adamw",
+                     moments = "fp32";
   double clip_norm = 1;     ///< 0: off
   double device_share = 0;  ///< of commands that take --device-share; kAutoShare: as is measured
   int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = kUnset, lora_rank = kUnset;
@@ -50,6 +51,6 @@ Result<HostLimits> host_limits_for(const ModelOptions& options);
 /// What to change where the host has too little, in words of these options.
 inline constexpr const char* kModelAdvice =
     "Use fewer or smaller micro-batches (--microbatches, --batch, --sequence), adapters "
-    "(--lora-rank) or a 16-bit --dtype";
+    "(--lora-rank, with --base mapped) or a 16-bit --dtype";
 
 }  // namespace stagecoach

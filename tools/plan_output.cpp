@@ -68,6 +68,7 @@ Json memory_to_json(const ModelPlan& plan) {
   json["activation_bytes"] = bytes.work;
   json["host_state_bytes"] = plan.host.state.state();
   json["host_frozen_bytes"] = plan.host.state.frozen;
+  json["host_mapped_bytes"] = plan.host.state.mapped;
   json["host_landing_bytes"] = plan.host.state.landing;
   json["host_activation_bytes"] = plan.host.boundaries;
   json["host_staging_bytes"] = plan.host.staging;
@@ -77,17 +78,19 @@ Json memory_to_json(const ModelPlan& plan) {
 
 std::string memory_to_text(const ModelPlan& plan) {
   const StageBytes& bytes = plan.device_bytes;
+  ByteCount mapped = plan.host.state.mapped;
   return fmt::format(
       "memory of each device: {} ({} parameters of two stages, {} gradients, {} boundaries, {} "
       "activations and workspace)\n"
       "host memory: {} ({} state, of which {} frozen; {} where more gradients land; {} "
-      "activations; {} batches), all pinned\n",
+      "activations; {} batches), all pinned{}\n",
       format_bytes(bytes.total()), format_bytes(2 * bytes.parameters),
       format_bytes(2 * bytes.gradients + bytes.gradient_sums),
       format_bytes(2 * (bytes.in + bytes.out)), format_bytes(bytes.work),
       format_bytes(plan.host.total()), format_bytes(plan.host.state.state()),
       format_bytes(plan.host.state.frozen), format_bytes(plan.host.state.landing),
-      format_bytes(plan.host.boundaries), format_bytes(plan.host.staging));
+      format_bytes(plan.host.boundaries), format_bytes(plan.host.staging),
+      mapped == 0 ? "" : fmt::format("; {} stay in the model's files", format_bytes(mapped)));
 }
 
 }  // namespace stagecoach

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/architecture_network.h"
+#include "model/mapped_weights.h"
 #include "model/model_source.h"
 
 namespace stagecoach {
@@ -62,9 +63,13 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   bool is_gpt2 = source.architecture.family == ModelFamily::kGpt2;
   if (dtype_name.empty()) dtype_name = is_gpt2 ? "fp32" : "bf16";
   STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(dtype_name));
-  if (source.model && options.lora_rank == 0) {
+  // Experts have adapters in plans alone, which also say what ranks there are.
+  bool is_computed = options.lora_rank == 0 || (!source.architecture.has_experts() &&
+                                                options.lora_rank <= source.architecture.hidden);
+  if (source.model && is_computed) {
+    LoraOptions lora{options.lora_rank, 1, false, {std::string(kAllLinear)}};
     Result<Network> computed =
-        make_network(*source.model, NetworkHead::kLoss, dtype, model.sequence);
+        make_network(*source.model, NetworkHead::kLoss, dtype, model.sequence, lora);
     if (computed.is_ok()) {
       model.network = std::move(computed).value();
     } else {
@@ -78,6 +83,7 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   }
   note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
                 model.notes);
+  if (options.maps_base) map_frozen_blocks(model.network);
   model.architecture = source.architecture;
   if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
     const auto& decoder = std::get<DecoderConfig>(*source.model);

@@ -16,10 +16,11 @@ inline constexpr int64_t kDefaultSequence = 1024;
 /// What a command line says of a model to plan.
 struct PlannedModelOptions {
   std::string model;
-  std::string dtype;      ///< empty: fp32 for GPT-2, which trains in it, bf16 for the others
-  int64_t sequence = 0;   ///< 0: the model's positions, at most `kDefaultSequence`
-  int64_t sequences = 1;  ///< of a micro-batch, at least 1
-  int64_t lora_rank = 0;  ///< 0: everything is trained
+  std::string dtype;       ///< empty: fp32 for GPT-2, which trains in it, bf16 for the others
+  int64_t sequence = 0;    ///< 0: the model's positions, at most `kDefaultSequence`
+  int64_t sequences = 1;   ///< of a micro-batch, at least 1
+  int64_t lora_rank = 0;   ///< 0: everything is trained
+  bool maps_base = false;  ///< beside adapters: what is frozen stays in its files
 };
 
 /// A model as planning and simulation see it.

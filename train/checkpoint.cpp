@@ -12,6 +12,7 @@
 
 #include "core/file.h"
 #include "model/config_fields.h"
+#include "model/peft_adapter.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint_tensors.h"
 
@@ -31,7 +32,7 @@ constexpr const char* kLink = "checkpoint";
 constexpr const char* kStateFile = "trainer_state.json";
 /// Every file but the state file, which lists those that are there with their sizes.
 constexpr const char* kListedFiles[] = {"config.json", "model.safetensors", kMomentsFile,
-                                        kPreviousFile};
+                                        kPreviousFile, kAdapterConfigFile,  kAdapterWeightsFile};
 /// Bytes a tensor's entry takes in a header, and those of the small files.
 constexpr ByteCount kHeaderBytesPerTensor = 256;
 constexpr ByteCount kSmallFilesBytes = 64 * kKiB;
@@ -94,6 +95,10 @@ Json record_to_json(const CheckpointRecord& record, const std::string& folder) {
   }
   json["config"] = record.config;
   json["model"] = record.model;
+  if (!record.adapter.is_null()) {
+    json["adapter"] = record.adapter;
+    json["base_sha256"] = record.base_sha256;
+  }
   for (const char* file : kListedFiles) {
     std::error_code ignored;
     if (!fs::exists(folder + "/" + file, ignored)) continue;
@@ -174,6 +179,13 @@ Result<CheckpointRecord> read_record(const std::string& folder) {
   }
   record.config = *json.find("config");
   record.model = *json.find("model");
+  if (has(json, "adapter", &Json::is_object)) {
+    if (!has(json, "base_sha256", &Json::is_string)) {
+      return data_loss(fmt::format("{}: base_sha256 is missing", path));
+    }
+    record.adapter = *json.find("adapter");
+    record.base_sha256 = json.find("base_sha256")->as_string();
+  }
   STAGECOACH_RETURN_IF_ERROR(read_loss_scale(json, path, record));
   record.data_digest = json.find("data_digest")->as_string();
   if (has(json, "tokenizer", &Json::is_string)) {
@@ -272,7 +284,7 @@ ByteCount checkpoint_bytes(const Trainer& trainer) {
   const MomentOptions& moments = trainer.moments();
   ByteCount tensors = 0;
   for (const ParameterBlock& block : network.blocks) {
-    tensors += static_cast<ByteCount>(block.parameters.size());
+    if (!block.is_frozen) tensors += static_cast<ByteCount>(block.parameters.size());
   }
   double kept =
       static_cast<double>(sizeof(float)) + moments.count * moment_bytes_per_element(moments.format);
@@ -280,8 +292,8 @@ ByteCount checkpoint_bytes(const Trainer& trainer) {
   // Every tensor's last scale may be of few elements.
   ByteCount scales = tensors * moments.count * ByteCount{sizeof(float)};
   ByteCount headers = (2 + 2 * moments.count) * tensors * kHeaderBytesPerTensor;
-  return static_cast<ByteCount>(static_cast<double>(network.parameter_count()) * kept) + scales +
-         headers + kSmallFilesBytes;
+  return static_cast<ByteCount>(static_cast<double>(network.trained_parameter_count()) * kept) +
+         scales + headers + kSmallFilesBytes;
 }
 
 Status check_free_space(const std::string& folder, ByteCount needed) {
@@ -374,6 +386,10 @@ Status CheckpointSave::write() {
   record_.previous_sha256 = std::move(digests.previous);
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(unfinished_ + "/config.json", record_.model.dump(true) + "\n"));
+  if (!record_.adapter.is_null()) {
+    STAGECOACH_RETURN_IF_ERROR(write_file_atomically(
+        fmt::format("{}/{}", unfinished_, kAdapterConfigFile), record_.adapter.dump(true) + "\n"));
+  }
   STAGECOACH_RETURN_IF_ERROR(
       write_file_atomically(fmt::format("{}/{}", unfinished_, kStateFile),
                             record_to_json(record_, unfinished_).dump(true)));
@@ -449,7 +465,12 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);
   };
-  STAGECOACH_RETURN_IF_FAILED(load_weights(checkpoint.path, trainer.network(), write));
+  bool has_adapters = trainer.network().has_adapters();
+  if (has_adapters) {
+    STAGECOACH_RETURN_IF_ERROR(load_adapters(checkpoint.path, trainer.network(), write));
+  } else {
+    STAGECOACH_RETURN_IF_FAILED(load_weights(checkpoint.path, trainer.network(), write));
+  }
   STAGECOACH_RETURN_IF_ERROR(load_moments(checkpoint.path, trainer));
   bool has_previous = trainer.keeps_previous() && !checkpoint.record.previous_sha256.empty();
   if (has_previous) STAGECOACH_RETURN_IF_ERROR(load_previous(checkpoint.path, trainer));
@@ -465,8 +486,8 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer) {
                     "older checkpoint",
                     checkpoint.path, file, what, found, kStateFile, expected));
   };
-  STAGECOACH_RETURN_IF_ERROR(check("model.safetensors", "weights", trainer.weights_sha256(),
-                                   checkpoint.record.weights_sha256));
+  STAGECOACH_RETURN_IF_ERROR(check(has_adapters ? kAdapterWeightsFile : kWeightsFile, "weights",
+                                   trainer.weights_sha256(), checkpoint.record.weights_sha256));
   STAGECOACH_ASSIGN_OR_RETURN(std::string moments, moments_sha256(trainer));
   STAGECOACH_RETURN_IF_ERROR(
       check(kMomentsFile, "moments", moments, checkpoint.record.moments_sha256));
@@ -516,6 +537,21 @@ Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const
 }
 
 }  // namespace
+
+Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord& here) {
+  auto settings = [](const Json& adapter) -> std::string {
+    if (adapter.is_null()) return "absent";
+    Json compared = adapter;
+    compared["base_model_name_or_path"] = nullptr;
+    return compared.dump();
+  };
+  std::string there = settings(checkpoint.record.adapter), now = settings(here.adapter);
+  if (there != now) return differs(checkpoint, "model.lora", there, now);
+  if (checkpoint.record.base_sha256 == here.base_sha256) return Status::ok();
+  return differs(checkpoint,
+                 "the sha256 of the base (its config.json, tensors and their beginnings)",
+                 checkpoint.record.base_sha256, here.base_sha256);
+}
 
 Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& config,
                        const Json& model, const std::string& data_digest,

@@ -18,9 +18,10 @@ namespace stagecoach {
 /// What a checkpoint says of the run that wrote it: trainer_state.json.
 ///
 /// A checkpoint is a folder RUN/checkpoint-<iteration>: config.json and model.safetensors (fp32,
-/// names of Hugging Face, so that it is a MODEL for every command), optimizer.safetensors (moments
-/// that the optimizer keeps), of `async` previous.safetensors (what devices read of the weights
-/// before those) and trainer_state.json. RUN/checkpoint is a link to the newest.
+/// names of Hugging Face, so that it is a MODEL for every command; of runs that train adapters
+/// adapter_config.json and adapter_model.safetensors, as PEFT has them), optimizer.safetensors
+/// (moments that the optimizer keeps), of `async` previous.safetensors (what devices read of the
+/// weights before those) and trainer_state.json. RUN/checkpoint is a link to the newest.
 struct CheckpointRecord {
   int64_t iteration = 0;  ///< updates done
   Json config;            ///< the training configuration
@@ -35,6 +36,8 @@ struct CheckpointRecord {
   double loss_last = 0;
   LossScale loss_scale;            ///< of fp16
   double previous_loss_scale = 0;  ///< of fp16: before the last step
+  Json adapter;                    ///< adapter_config.json, of runs that train adapters; else null
+  std::string base_sha256;         ///< of their base, see base_sha256()
 };
 
 /// A whole checkpoint on disk.
@@ -97,10 +100,15 @@ Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& folder
 /// Deletes what interrupted saves and writes left behind in `run_folder`.
 void remove_unfinished_checkpoints(const std::string& run_folder);
 
-/// Fills parameters, moments, loss scale and iteration of `trainer`, which has made no step; with
-/// `async` the weights before the newest too, which are those where the checkpoint has no others.
-/// Data loss when they are not those that the record's digests name.
+/// Fills parameters (of adapters alone, where there are any), moments, loss scale and iteration of
+/// `trainer`, which has made no step; with `async` the weights before the newest too, which are
+/// those where the checkpoint has no others. Data loss when they are not those that the record's
+/// digests name.
 Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
+
+/// Ok when a run that writes records like `here` has the adapters and the base of the checkpoint;
+/// else an invalid argument that names what differs. Where the base lies does not matter.
+Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord& here);
 
 /// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid
 /// argument that names the first difference of model, data, tokenizer, batch and optimizer.

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "core/digest.h"
+#include "model/peft_adapter.h"
 #include "model/safetensors.h"
+#include "model/weight_folder.h"
 
 namespace stagecoach {
 
@@ -93,13 +95,23 @@ std::string moment_name(const ParameterInfo& parameter, Moment moment) {
   return parameter.name + (moment == Moment::kFirst ? ".exp_avg" : ".exp_avg_sq");
 }
 
+std::string weight_name(const Network& network, const ParameterInfo& parameter) {
+  return network.has_adapters() ? adapter_tensor_name(parameter.name) : parameter.name;
+}
+
+const char* weights_file(const Network& network) {
+  return network.has_adapters() ? kAdapterWeightsFile : kWeightsFile;
+}
+
 std::vector<SafetensorsTensor> weight_tensors(const Trainer& trainer) {
   std::vector<SafetensorsTensor> tensors;
-  for (const ParameterBlock& block : trainer.network().blocks) {
-    for (const ParameterInfo& parameter : block.parameters) {
-      tensors.push_back({parameter.name, SafetensorsType::kF32, dimensions(parameter.shape)});
-    }
-  }
+  const Network& network = trainer.network();
+  Status status = for_each_trained(trainer, [&](int, const ParameterInfo& parameter) {
+    tensors.push_back(
+        {weight_name(network, parameter), SafetensorsType::kF32, dimensions(parameter.shape)});
+    return Status::ok();
+  });
+  STAGECOACH_CHECK(status.is_ok());
   return tensors;
 }
 

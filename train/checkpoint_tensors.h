@@ -21,6 +21,10 @@ std::vector<SafetensorsTensor> weight_tensors(const Trainer& trainer);
 std::vector<SafetensorsTensor> moment_tensors(const Trainer& trainer);
 std::vector<SafetensorsTensor> previous_tensors(const Trainer& trainer);
 
+/// How a parameter is called in the file of weights, and that file: adapters' have one as PEFT's.
+std::string weight_name(const Network& network, const ParameterInfo& parameter);
+const char* weights_file(const Network& network);
+
 /// How a moment of a parameter, and the scales that 8-bit ones have, are called there.
 std::string moment_name(const ParameterInfo& parameter, Moment moment);
 inline constexpr const char* kScalesSuffix = ".scales";

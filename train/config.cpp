@@ -115,8 +115,8 @@ Result<Json> override_value(const ConfigField& field, const std::string& text,
     const Json& value = *parsed->find("value");
     bool bare_number = field.is_text && value.is_number();
     // A folder called 123 is text, but sizes may be written as numbers.
-    bool may_be_number = field.key == "train.eval_tokens" || field.key == "train.loss_scale" ||
-                         field.key == "optimizer.device_share";
+    bool may_be_number = field.is_table || field.key == "train.eval_tokens" ||
+                         field.key == "train.loss_scale" || field.key == "optimizer.device_share";
     if (!bare_number || may_be_number) return value;
   }
   if (field.is_text) return Json(text);
@@ -134,8 +134,17 @@ Status apply_override(const std::string& text, TrainConfig& config) {
   std::string key = text.substr(0, equals);
   key.erase(key.find_last_not_of(' ') + 1);
   const ConfigField* field = find_field(key);
+  // "model.lora.rank" is a key of the table "model.lora".
+  std::string table_key = key.substr(0, key.rfind('.'));
+  const ConfigField* table = field == nullptr ? find_field(table_key) : nullptr;
+  if (table != nullptr && table->is_table) field = table;
   if (field == nullptr) return unknown_key(where, key);
   STAGECOACH_ASSIGN_OR_RETURN(Json value, override_value(*field, text.substr(equals + 1), where));
+  if (field == table) {
+    Json member = std::move(value);
+    value = Json::object();
+    value[last_part(key)] = std::move(member);
+  }
   return read_value(*field, value, where, config);
 }
 
@@ -180,6 +189,38 @@ Status check_divisible(const TrainConfig& config, const std::string& source) {
   return Status::ok();
 }
 
+/// Adapters that were asked for without a number.
+void complete_lora(ModelConfig& model) {
+  if (!model.lora.is_on()) return;
+  if (model.lora.alpha == 0) model.lora.alpha = static_cast<double>(model.lora.rank);
+  if (model.lora.targets.empty()) model.lora.targets = {std::string(kAllLinear)};
+}
+
+Status check_lora(const ModelConfig& model, const std::string& source) {
+  const LoraOptions& lora = model.lora;
+  bool has_settings = lora.alpha != 0 || !lora.targets.empty() || lora.uses_rslora;
+  if (!model.lora_path.empty() && (lora.is_on() || has_settings)) {
+    return invalid_argument(fmt::format(
+        "{}: model.lora.path = \"{}\" beside other keys of model.lora: rank, alpha and targets are "
+        "the adapter's own; leave them out",
+        source, model.lora_path));
+  }
+  if (!lora.is_on() && has_settings) {
+    return invalid_argument(
+        fmt::format("{}: model.lora.rank is missing; set it, for example model.lora = {{rank = 16, "
+                    "alpha = 32, targets = \"all-linear\"}}",
+                    source));
+  }
+  bool has_adapters = lora.is_on() || !model.lora_path.empty();
+  if (has_adapters && model.init == "random") {
+    return invalid_argument(fmt::format(
+        "{}: model.lora with model.init = \"random\": adapters add to weights that were trained; "
+        "name a folder with weights and leave model.init out",
+        source));
+  }
+  return Status::ok();
+}
+
 Status check_combinations(const TrainConfig& config, const std::string& source) {
   if (config.model.path.empty()) {
     return invalid_argument(fmt::format(
@@ -187,6 +228,7 @@ Status check_combinations(const TrainConfig& config, const std::string& source) 
         "example model.path = \"gpt2\"",
         source));
   }
+  STAGECOACH_RETURN_IF_ERROR(check_lora(config.model, source));
   if (config.data.train.empty()) {
     return invalid_argument(fmt::format(
         "{}: data.train is missing or empty; name at least one file, for example data.train "
@@ -234,6 +276,7 @@ Result<TrainConfig> make_config(const Json& table, const std::vector<std::string
   for (const std::string& text : overrides) {
     STAGECOACH_RETURN_IF_ERROR(apply_override(text, config));
   }
+  complete_lora(config.model);
   STAGECOACH_RETURN_IF_ERROR(check_combinations(config, source));
   return config;
 }
@@ -285,6 +328,19 @@ Result<TrainConfig> parse_train_config(std::string_view text,
   });
 }
 
+namespace {
+
+/// "{rank = 16, alpha = 32}"
+std::string inline_table(const Json& table) {
+  std::string text;
+  for (const auto& [key, value] : table.members()) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value.dump());
+  }
+  return fmt::format("{{{}}}", text);
+}
+
+}  // namespace
+
 std::string train_config_to_toml(const TrainConfig& config) {
   std::string text, section;
   for (const ConfigField& field : config_fields()) {
@@ -296,7 +352,7 @@ std::string train_config_to_toml(const TrainConfig& config) {
       text += fmt::format("[{}]\n", section);
     }
     // JSON's texts, numbers and lists are TOML's too, but for one character.
-    std::string written = value.dump();
+    std::string written = value.is_object() ? inline_table(value) : value.dump();
     for (size_t at = 0; (at = written.find('\x7f', at)) != std::string::npos;) {
       written.replace(at, 1, "\\u007f");
     }

@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "core/json.h"
 #include "core/status.h"
+#include "model/lora_options.h"
 
 namespace stagecoach {
 
@@ -18,6 +19,10 @@ struct ModelConfig {
   std::string path;              ///< Hugging Face folder, config.json or preset
   std::string init = "weights";  ///< "weights" or "random"
   DType dtype = DType::kF32;     ///< of compute copies
+  LoraOptions lora;              ///< adapters to begin with; off: none, or those of `lora_path`
+  std::string lora_path;         ///< an adapter's folder to go on from
+  /// Where a frozen base is: "memory", or "mapped", straight from its files.
+  std::string base = "memory";
 };
 
 /// `[data]`

@@ -199,6 +199,86 @@ ConfigField dtype_field() {
   return {"model.dtype", true, read, show};
 }
 
+constexpr std::string_view kLoraExample = "{rank = 16, alpha = 32, targets = \"all-linear\"}";
+
+Status read_lora_targets(const Json& value, std::vector<std::string>& targets) {
+  targets.clear();
+  std::vector<Json> items = value.is_array() ? value.items() : std::vector<Json>{value};
+  for (const Json& item : items) {
+    if (!item.is_string() || item.as_string().empty()) break;
+    targets.push_back(item.as_string());
+  }
+  if (!items.empty() && targets.size() == items.size()) {
+    std::sort(targets.begin(), targets.end());
+    targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+    bool has_all = holds(targets, std::string(kAllLinear));
+    if (!has_all || targets.size() == 1) return Status::ok();
+  }
+  return not_allowed("\"all-linear\" or a list of names of modules", "model.lora.targets",
+                     "[\"q_proj\", \"v_proj\"]");
+}
+
+/// One key of model.lora.
+Status read_lora_key(const std::string& key, const Json& value, ModelConfig& model) {
+  constexpr int64_t kMostRank = 1 << 16;
+  if (key == "rank") {
+    bool good = value.is_integer() && value.as_integer() >= 1 && value.as_integer() <= kMostRank;
+    if (!good) {
+      return not_allowed(fmt::format("a whole number from 1 to {}", kMostRank), "model.lora.rank",
+                         "16");
+    }
+    model.lora.rank = value.as_integer();
+  } else if (key == "alpha") {
+    NumberRange range{0, 1e6, true};
+    if (!value.is_number() || !range.contains(value.as_number())) {
+      return not_allowed(range.describe(), "model.lora.alpha", "32");
+    }
+    model.lora.alpha = value.as_number();
+  } else if (key == "targets") {
+    return read_lora_targets(value, model.lora.targets);
+  } else if (key == "rslora") {
+    if (!value.is_bool()) return not_allowed("true or false", "model.lora.rslora", "true");
+    model.lora.uses_rslora = value.as_bool();
+  } else if (key == "path") {
+    if (!value.is_string() || value.as_string().empty()) {
+      return not_allowed("an adapter's folder", "model.lora.path", "\"adapter\"");
+    }
+    model.lora_path = value.as_string();
+  } else {
+    std::string nearest =
+        nearest_name(key, std::vector<std::string>{"rank", "alpha", "targets", "rslora", "path"});
+    return invalid_argument(fmt::format(
+        ": unknown key 'model.lora.{}'{}; model.lora knows rank, alpha, targets, rslora and path",
+        key, nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
+  }
+  return Status::ok();
+}
+
+ConfigField lora_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (!value.is_object()) {
+      return not_allowed("a table", "model.lora", std::string(kLoraExample));
+    }
+    for (const auto& [key, member] : value.members()) {
+      STAGECOACH_RETURN_IF_ERROR(read_lora_key(key, member, config.model));
+    }
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    const LoraOptions& lora = config.model.lora;
+    Json json = Json::object();
+    if (!config.model.lora_path.empty()) json["path"] = config.model.lora_path;
+    if (!lora.is_on()) return json.members().empty() ? Json() : json;
+    json["rank"] = lora.rank;
+    json["alpha"] = lora.alpha;
+    json["targets"] = Json::array();
+    for (const std::string& target : lora.targets) json["targets"].push_back(target);
+    if (lora.uses_rslora) json["rslora"] = true;
+    return json;
+  };
+  return {"model.lora", true, read, show, true};
+}
+
 ConfigField eval_tokens_field() {
   auto read = [](const Json& value, TrainConfig& config) -> Status {
     Result<ByteCount> count = invalid_argument("neither");
@@ -362,7 +442,8 @@ void add_model_and_data(std::vector<ConfigField>& fields) {
   fields.push_back(text_field("model.path", AT(model.path), "gpt2"));
   fields.push_back(choice_field("model.init", AT(model.init), {{"weights", "random"}, {}, {}}));
   fields.push_back(dtype_field());
-  fields.push_back(reserved_field("model.lora", "LoRA"));
+  fields.push_back(lora_field());
+  fields.push_back(choice_field("model.base", AT(model.base), {{"memory", "mapped"}, {}, {}}));
   fields.push_back(files_field("data.train", AT(data.train)));
   fields.push_back(files_field("data.validation", AT(data.validation)));
   fields.push_back(integer_field<int64_t>("data.sequence", AT(data.sequence), 1, kMaxSequence));

@@ -18,6 +18,7 @@ struct ConfigField {
   std::function<Status(const Json& value, TrainConfig& config)> read;
   /// The value as it would be written; null for keys that this version refuses.
   std::function<Json(const TrainConfig& config)> show;
+  bool is_table = false;  ///< the command line may give its members one by one
 };
 
 /// Every key of the contract, in the order in which they are printed.

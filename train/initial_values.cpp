@@ -25,7 +25,9 @@ void fill_initial(const ParameterInfo& parameter, uint64_t seed, int64_t first,
   auto count = static_cast<int64_t>(out.size());
   float* data = out.data();
   const Initializer& initializer = parameter.initializer;
-  if (initializer.kind != Initializer::Kind::kNormal) {
+  bool is_random = initializer.kind == Initializer::Kind::kNormal ||
+                   initializer.kind == Initializer::Kind::kUniform;
+  if (!is_random) {
     std::fill_n(data, count, initializer.kind == Initializer::Kind::kOnes ? 1.0f : 0.0f);
     return;
   }
@@ -35,8 +37,11 @@ void fill_initial(const ParameterInfo& parameter, uint64_t seed, int64_t first,
   constexpr int64_t kTile = 4096;
   pool.parallel_for((count + kTile - 1) / kTile, [&](int64_t tile) {
     for (int64_t i = tile * kTile; i < std::min(count, (tile + 1) * kTile); ++i) {
-      double value = random_normal(key, static_cast<uint64_t>(first + i));
-      data[i] = static_cast<float>(initializer.standard_deviation * value);
+      auto index = static_cast<uint64_t>(first + i);
+      double value = initializer.kind == Initializer::Kind::kNormal
+                         ? initializer.standard_deviation * random_normal(key, index)
+                         : initializer.bound * (2 * random_uniform(key, index) - 1);
+      data[i] = static_cast<float>(value);
     }
   });
 }

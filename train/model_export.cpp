@@ -5,14 +5,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <map>
+#include <set>
 #include <unistd.h>
 
 #include "core/digest.h"
 #include "core/file.h"
 #include "core/float_pieces.h"
 #include "core/json.h"
+#include "model/adapter_set.h"
 #include "model/decoder_config.h"
 #include "model/model_source.h"
+#include "model/peft_adapter.h"
 #include "model/weight_match.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint.h"
@@ -83,6 +87,7 @@ std::string first_difference(const Json& config, const Json& checkpoint) {
 
 /// Where the run of `record` got its model, past the checkpoints it went through.
 std::string original_model(const CheckpointRecord& record) {
+  if (const Json* base = record.adapter.find("base_model_name_or_path")) return base->as_string();
   std::string model = text_at(record.config, "model", "path");
   for (int i = 0; i < kMaxAncestors && is_there(model + "/trainer_state.json"); ++i) {
     std::vector<std::string> ignored;
@@ -176,6 +181,36 @@ Status check_digest(const FoundCheckpoint& checkpoint, const WeightFolder& weigh
       weights.path(), found, checkpoint.record.weights_sha256));
 }
 
+/// The adapters of a checkpoint, which are those that were saved.
+Result<AdapterSet> load_adapter_set(const FoundCheckpoint& checkpoint) {
+  STAGECOACH_ASSIGN_OR_RETURN(AdapterConfig config, read_adapter_config(checkpoint.path));
+  STAGECOACH_ASSIGN_OR_RETURN(ParsedModel model,
+                              parse_model(checkpoint.record.model.dump(), checkpoint.path));
+  STAGECOACH_ASSIGN_OR_RETURN(
+      Network network, make_network(model.model, NetworkHead::kLoss, DType::kF32, 1, config.lora));
+  STAGECOACH_ASSIGN_OR_RETURN(AdapterSet set, AdapterSet::load(checkpoint.path, network,
+                                                               config.lora, config.is_transposed));
+  std::string found = set.sha256();
+  if (found == checkpoint.record.weights_sha256) return set;
+  return data_loss(fmt::format(
+      "'{}/{}': the sha256 of the weights is {}, but trainer_state.json says {}: the file was "
+      "changed or damaged; use an older checkpoint",
+      checkpoint.path, kAdapterWeightsFile, found, checkpoint.record.weights_sha256));
+}
+
+/// Ok when the base of `checkpoint` is still the one whose adapters were trained.
+Status check_base(const FoundCheckpoint& checkpoint, const std::string& base) {
+  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(base));
+  STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  STAGECOACH_ASSIGN_OR_RETURN(std::string found, base_sha256(source));
+  if (found == checkpoint.record.base_sha256) return Status::ok();
+  return data_loss(
+      fmt::format("--merge-lora: '{}' is not the base that the adapters of '{}' were trained on: "
+                  "its sha256 (of "
+                  "config.json, tensors and their beginnings) is {}, expected {}",
+                  base, checkpoint.path, found, checkpoint.record.base_sha256));
+}
+
 /// One export, from a checkpoint that was found into a folder that nobody sees yet.
 class Exporter {
  public:
@@ -184,34 +219,110 @@ class Exporter {
 
   Status write(const std::string& folder) {
     STAGECOACH_ASSIGN_OR_RETURN(origin_, find_origin(checkpoint_.record, report_.notes));
+    if (!checkpoint_.record.adapter.is_null()) return write_adapters(folder);
     STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(checkpoint_.path));
     STAGECOACH_RETURN_IF_ERROR(check_digest(checkpoint_, weights));
     STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
     STAGECOACH_RETURN_IF_ERROR(write_weights(folder, weights));
     STAGECOACH_RETURN_IF_ERROR(write_config(folder));
+    return finish(folder);
+  }
+
+ private:
+  Status finish(const std::string& folder) {
     STAGECOACH_RETURN_IF_ERROR(copy_files(folder));
     std::sort(report_.files.begin(), report_.files.end());
     return sync_folder(folder);
   }
 
- private:
-  Status write_weights(const std::string& folder, const WeightFolder& weights) {
-    WeightNaming naming = origin_.weights ? naming_of(*origin_.weights) : WeightNaming::kPrefixed;
-    std::vector<SafetensorsTensor> tensors;
-    ByteCount bytes_of[3] = {};
-    for (const FolderTensor& tensor : weights.tensors()) {
-      std::string name = file_name_of(tensor.info->name, naming);
-      std::vector<ExpertTensor> parts;
-      if (!keeps_stacks()) parts = experts_one_by_one(name, tensor.info->shape);
-      if (parts.empty()) parts.push_back({name, tensor.info->shape, 0});
-      for (ExpertTensor& part : parts) {
-        SafetensorsTensor out = part_of(tensor, std::move(part));
-        ByteCount size = out.size_bytes();
-        total_ += size / safetensors_type_size(out.type);
-        report_.weight_bytes += size;
-        bytes_of[static_cast<size_t>(out.type)] += size;
-        tensors.push_back(std::move(out));
+  /// A folder of PEFT's, or the base with the adapters in it.
+  Status write_adapters(const std::string& folder) {
+    STAGECOACH_ASSIGN_OR_RETURN(AdapterSet adapters, load_adapter_set(checkpoint_));
+    if (options_.merge_lora) {
+      if (!origin_.weights) {
+        return not_found(fmt::format("--merge-lora needs the base, '{}', with its weights",
+                                     original_model(checkpoint_.record)));
       }
+      STAGECOACH_RETURN_IF_ERROR(check_base(checkpoint_, origin_.folder));
+      STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
+      STAGECOACH_RETURN_IF_ERROR(write_merged(folder, adapters));
+      STAGECOACH_RETURN_IF_ERROR(write_config(folder));
+      return finish(folder);
+    }
+    STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
+    SafetensorsType type = storage_of(options_.dtype.value_or(DType::kF32));
+    std::vector<SafetensorsTensor> tensors = adapters.tensors(type);
+    for (SafetensorsTensor& tensor : tensors) count(tensor);
+    report_.dtype = torch_name(type);
+    STAGECOACH_RETURN_IF_ERROR(
+        write_safetensors(fmt::format("{}/{}", folder, kAdapterWeightsFile), std::move(tensors)));
+    STAGECOACH_RETURN_IF_ERROR(
+        write_file_atomically(fmt::format("{}/{}", folder, kAdapterConfigFile),
+                              checkpoint_.record.adapter.dump(true) + "\n"));
+    report_.files = {kAdapterConfigFile, kAdapterWeightsFile};
+    return finish(folder);
+  }
+
+  /// The base's tensors under their names; products are added in fp32 and rounded once.
+  Status write_merged(const std::string& folder, const AdapterSet& adapters) {
+    const WeightFolder& base = *origin_.weights;
+    STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(origin_.folder));
+    STAGECOACH_ASSIGN_OR_RETURN(Network network,
+                                make_network(source.model, NetworkHead::kLoss, DType::kF32, 1));
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts, match_weights(base, network));
+    std::map<std::string, std::string> adapted;  // by the name in the file
+    for (const std::string& name : adapters.adapted()) {
+      adapted[file_name_of(name, naming_of(base))] = name;
+    }
+    std::set<const FolderTensor*> seen;
+    std::vector<SafetensorsTensor> tensors;
+    for (const WeightPart& part : parts) {
+      if (!seen.insert(part.tensor).second) continue;
+      auto module = adapted.find(part.tensor->info->name);
+      std::string name = module == adapted.end() ? "" : module->second;
+      tensors.push_back(merged_tensor(*part.tensor, adapters, name));
+      if (module != adapted.end()) adapted.erase(module);
+    }
+    if (!adapted.empty()) {
+      return data_loss(fmt::format("'{}' has no tensor '{}', which has adapters", base.path(),
+                                   adapted.begin()->first));
+    }
+    return write_tensors(folder, std::move(tensors));
+  }
+
+  SafetensorsTensor merged_tensor(const FolderTensor& tensor, const AdapterSet& adapters,
+                                  const std::string& adapted) {
+    SafetensorsTensor out;
+    out.name = tensor.info->name;
+    out.type = options_.dtype ? storage_of(*options_.dtype) : tensor.info->type;
+    out.shape = tensor.info->shape;
+    out.read_f32 = [&tensor, &adapters, adapted](int64_t first, std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, first, piece));
+      if (!adapted.empty()) adapters.add_to(adapted, first, piece);
+      return Status::ok();
+    };
+    return out;
+  }
+
+  /// Makes a tensor count as it is written, and stop when that is wanted.
+  void count(SafetensorsTensor& tensor) {
+    ByteCount size = tensor.size_bytes();
+    total_ += size / safetensors_type_size(tensor.type);
+    report_.weight_bytes += size;
+    tensor.read_f32 = [this, read = std::move(tensor.read_f32)](int64_t first,
+                                                                std::span<float> piece) -> Status {
+      STAGECOACH_RETURN_IF_ERROR(read(first, piece));
+      done_ += static_cast<int64_t>(piece.size());
+      if (options_.progress) options_.progress(done_, total_);
+      return check_not_interrupted();
+    };
+  }
+
+  Status write_tensors(const std::string& folder, std::vector<SafetensorsTensor> tensors) {
+    ByteCount bytes_of[3] = {};
+    for (SafetensorsTensor& tensor : tensors) {
+      count(tensor);
+      bytes_of[static_cast<size_t>(tensor.type)] += tensor.size_bytes();
     }
     auto most = std::max_element(std::begin(bytes_of), std::end(bytes_of)) - std::begin(bytes_of);
     report_.dtype = torch_name(static_cast<SafetensorsType>(most));
@@ -229,17 +340,26 @@ class Exporter {
     return is_gpt_oss || (origin_.weights && stacks_experts(*origin_.weights));
   }
 
-  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) {
+  Status write_weights(const std::string& folder, const WeightFolder& weights) {
+    WeightNaming naming = origin_.weights ? naming_of(*origin_.weights) : WeightNaming::kPrefixed;
+    std::vector<SafetensorsTensor> tensors;
+    for (const FolderTensor& tensor : weights.tensors()) {
+      std::string name = file_name_of(tensor.info->name, naming);
+      std::vector<ExpertTensor> parts;
+      if (!keeps_stacks()) parts = experts_one_by_one(name, tensor.info->shape);
+      if (parts.empty()) parts.push_back({name, tensor.info->shape, 0});
+      for (ExpertTensor& part : parts) tensors.push_back(part_of(tensor, std::move(part)));
+    }
+    return write_tensors(folder, std::move(tensors));
+  }
+
+  SafetensorsTensor part_of(const FolderTensor& tensor, ExpertTensor part) const {
     SafetensorsTensor out;
     out.name = std::move(part.name);
     out.type = type_of(out.name);
     out.shape = std::move(part.shape);
-    out.read_f32 = [this, &tensor, start = part.first](int64_t first,
-                                                       std::span<float> piece) -> Status {
-      STAGECOACH_RETURN_IF_ERROR(tensor.file->read_f32(*tensor.info, start + first, piece));
-      done_ += static_cast<int64_t>(piece.size());
-      if (options_.progress) options_.progress(done_, total_);
-      return check_not_interrupted();
+    out.read_f32 = [&tensor, start = part.first](int64_t first, std::span<float> piece) {
+      return tensor.file->read_f32(*tensor.info, start + first, piece);
     };
     return out;
   }
@@ -342,7 +462,7 @@ Result<ExportReport> export_checkpoint(const ExportOptions& options) {
         "there is no checkpoint in '{}'; name a run's output.dir or a checkpoint-N in it",
         options.checkpoint));
   }
-  if (options.merge_lora) {
+  if (options.merge_lora && found->record.adapter.is_null()) {
     return invalid_argument(fmt::format(
         "--merge-lora: the checkpoint '{}' holds no adapters; leave the option out", found->path));
   }

@@ -4,6 +4,8 @@
 
 #include "core/log.h"
 #include "hal/device_spec.h"
+#include "model/mapped_weights.h"
+#include "model/peft_adapter.h"
 #include "model/weight_transfer.h"
 
 namespace stagecoach {
@@ -74,9 +76,37 @@ Status check_sequence(const ModelSource& source, int64_t sequence) {
 
 }  // namespace
 
+namespace {
+
+/// Settles which adapters there are.
+Status choose_adapters(const ModelConfig& model, ModelSource& source) {
+  bool is_asked = model.lora.is_on() || !model.lora_path.empty();
+  if (is_asked && source.lora.is_on()) {
+    return invalid_argument(fmt::format(
+        "model.path = \"{}\" is an adapter's folder, which goes on with its own settings; leave "
+        "model.lora out, or name the base, \"{}\"",
+        model.path, source.base_path));
+  }
+  if (!model.lora_path.empty()) STAGECOACH_RETURN_IF_ERROR(add_adapter(model.lora_path, source));
+  if (model.lora.is_on()) {
+    source.lora = model.lora;
+    source.base_path = source.weights_folder;
+  }
+  if (model.base == "memory" || source.lora.is_on()) return Status::ok();
+  return invalid_argument(
+      fmt::format("model.base = \"{}\" without model.lora: weights that are trained cannot stay in "
+                  "their files; "
+                  "leave model.base out, or set model.lora",
+                  model.base));
+}
+
+}  // namespace
+
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(model.path));
   if (model.init == "weights") STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  STAGECOACH_RETURN_IF_ERROR(choose_adapters(model, source));
+  for (const std::string& note : source.notes) log_warning(note);
   for (const std::string& field : source.defaulted) {
     log_info(fmt::format("{}: not in config.json, default taken: {}", source.name, field));
   }
@@ -107,11 +137,19 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
-  Result<Network> made = make_network(source.model, head, config.model.dtype, config.data.sequence);
+  Result<Network> made =
+      make_network(source.model, head, config.model.dtype, config.data.sequence, source.lora);
   if (!made.is_ok()) return made.status().with_context(source.name);
   Network network = std::move(made).value();
   if (config.model.init == "weights" && !source.weights_folder.empty()) {
     STAGECOACH_RETURN_IF_ERROR(check_weights(source.weights_folder, network));
+  }
+  if (!source.adapter_folder.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(check_adapters(source.adapter_folder, network));
+  }
+  if (config.model.base == "mapped") {
+    map_frozen_blocks(network);
+    STAGECOACH_RETURN_IF_FAILED(MappedWeights::open(source.weights_folder, network));
   }
   std::vector<Device*> used;
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
@@ -138,6 +176,26 @@ Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trai
   if (model.init == "random") {
     trainer.initialize_parameters();
     return Status::ok();
+  }
+  STAGECOACH_RETURN_IF_ERROR(fill_base(source, model, trainer, progress));
+  if (source.adapter_folder.empty()) {
+    trainer.initialize_adapters();
+    return Status::ok();
+  }
+  auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
+    return trainer.write_parameters(block, offset, values);
+  };
+  return load_adapters(source.adapter_folder, trainer.network(), write);
+}
+
+Status fill_base(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                 Progress& progress) {
+  if (model.base == "mapped") {
+    STAGECOACH_ASSIGN_OR_RETURN(std::shared_ptr<const MappedWeights> base,
+                                MappedWeights::open(source.weights_folder, trainer.network()));
+    progress.line(fmt::format("mapped {} of weights from {}", format_bytes(base->bytes()),
+                              source.weights_folder));
+    return trainer.map_base(std::move(base));
   }
   auto write = [&trainer](int block, int64_t offset, std::span<const float> values) {
     return trainer.write_parameters(block, offset, values);

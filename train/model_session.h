@@ -21,7 +21,9 @@ struct ModelSession {
 };
 
 /// Resolves MODEL and says what its config.json left to defaults. With init "weights", a model
-/// without weights is refused. A sequence longer than the model's positions is refused.
+/// without weights is refused. Adapters are those of MODEL, where it is an adapter's folder, or
+/// those of model.lora, not both; a base is mapped only beside some. A sequence longer than the
+/// model's positions is refused.
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
 
 /// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its
@@ -39,8 +41,13 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
 
 /// Fills parameters: from the source's weights, or at random when model.init says so. `progress`
 /// shows how far reading is, and how fast it was.
+/// Adapters come from the source's, or begin anew; a base is mapped where model.base says so.
 Status fill_parameters(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
                        Progress& progress);
+
+/// The base alone, of a source with adapters.
+Status fill_base(const ModelSource& source, const ModelConfig& model, Trainer& trainer,
+                 Progress& progress);
 
 /// All of the above for evaluation and generation.
 Result<ModelSession> open_model_session(const BackendRegistry& backends, const TrainConfig& config,

@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "model/peft_adapter.h"
 #include "train/interrupt.h"
 #include "train/model_tokenizer.h"
 
@@ -176,10 +177,29 @@ bool has_summary(const std::string& folder, int64_t iterations) {
   return done != nullptr && done->is_integer() && done->as_integer() >= iterations;
 }
 
+/// What checkpoints say of adapters and their base.
+Status describe_adapters(PreparedRun& run) {
+  const ModelSource& source = run.session.source;
+  if (!source.lora.is_on()) return Status::ok();
+  AdapterConfig config;
+  config.lora = source.lora;
+  std::error_code ignored;
+  config.base = fs::absolute(source.base_path, ignored).lexically_normal().string();
+  config.is_transposed = is_transposed(source);
+  run.adapter_json = adapter_config_to_json(config);
+  STAGECOACH_ASSIGN_OR_RETURN(run.base_sha256, base_sha256(source));
+  return Status::ok();
+}
+
 Status prepare_resume(PreparedRun& run) {
   run.model_json = run.session.source.config_json;
+  STAGECOACH_RETURN_IF_ERROR(describe_adapters(run));
   STAGECOACH_ASSIGN_OR_RETURN(run.resume_from, choose_checkpoint(run.config.output));
   if (!run.resume_from.has_value()) return Status::ok();
+  CheckpointRecord here;
+  here.adapter = run.adapter_json;
+  here.base_sha256 = run.base_sha256;
+  STAGECOACH_RETURN_IF_ERROR(check_same_base(*run.resume_from, here));
   std::vector<std::string> notes;
   STAGECOACH_RETURN_IF_ERROR(
       check_resumable(*run.resume_from, run.config, run.model_json, run.train_data.digest, &notes));

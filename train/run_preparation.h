@@ -25,6 +25,8 @@ struct PreparedRun {
   int64_t iterations = 0;  ///< of the whole run
   std::optional<FoundCheckpoint> resume_from;
   Json model_json;
+  Json adapter_json;        ///< adapter_config.json, where adapters are trained; else null
+  std::string base_sha256;  ///< of their base
   ModelSession session;
   bool is_already_finished = false;  ///< the folder holds this very run, done; no session then
 };

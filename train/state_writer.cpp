@@ -43,6 +43,7 @@ Result<std::shared_ptr<StateWriter>> StateWriter::create(const std::string& fold
   STAGECOACH_RETURN_IF_ERROR(writer->open(folder));
   for (const ParameterBlock& block : trainer.network().blocks) {
     std::vector<Piece>& pieces = writer->pieces_.emplace_back();
+    if (block.is_frozen) continue;  // of a base that is not saved, or a constant
     for (const ParameterInfo& parameter : block.parameters) {
       int64_t count = parameter.shape.element_count();
       for (int64_t first = 0; first < count; first += kPieceElements) {
@@ -71,7 +72,8 @@ Status StateWriter::open(const std::string& folder) {
     STAGECOACH_ASSIGN_OR_RETURN(file.writer, SafetensorsWriter::create(file.path, sorted));
     return Status::ok();
   };
-  STAGECOACH_RETURN_IF_ERROR(make(weights_, kWeightsFile, weight_tensors(trainer_)));
+  STAGECOACH_RETURN_IF_ERROR(
+      make(weights_, weights_file(trainer_.network()), weight_tensors(trainer_)));
   STAGECOACH_RETURN_IF_ERROR(make(moments_, kMomentsFile, moment_tensors(trainer_)));
   if (!trainer_.keeps_previous()) return Status::ok();
   return make(previous_, kPreviousFile, previous_tensors(trainer_));
@@ -93,9 +95,8 @@ Status StateWriter::read_piece(int block, const Piece& piece) {
   std::span<float> values = std::span(buffer_).first(static_cast<size_t>(piece.count));
   state.read_parameters(block, offset, values);
   const std::string& name = piece.parameter->name;
-  STAGECOACH_RETURN_IF_ERROR(
-      write(weights_, name, piece.first * ByteCount{sizeof(float)}, std::as_bytes(values)));
-  if (state.is_frozen(block)) return Status::ok();
+  STAGECOACH_RETURN_IF_ERROR(write(weights_, weight_name(trainer_.network(), *piece.parameter),
+                                   piece.first * ByteCount{sizeof(float)}, std::as_bytes(values)));
   STAGECOACH_RETURN_IF_ERROR(read_moments(block, piece));
   if (!previous_.writer) return Status::ok();
   ByteCount size = dtype_size_bytes(trainer_.network().dtype);

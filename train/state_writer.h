@@ -21,10 +21,10 @@ struct StateDigests {
   std::string previous;  ///< empty: not kept
 };
 
-/// Writes the tensor files of a checkpoint while training goes on: weights as fp32, moments as they
-/// are kept, with `async` the weights before those too. Hand it to Trainer::begin_reading. What it
-/// cannot write it keeps as its status; training is not disturbed.
-/// Thread rule: its queue's thread, but for create, is_done and wait.
+/// Writes the tensor files of a checkpoint while training goes on: trained weights as fp32, moments
+/// as they are kept, with `async` the weights before those too. Hand it to Trainer::begin_reading.
+/// What it cannot write it keeps as its status; training is not disturbed. Thread rule: its queue's
+/// thread, but for create, is_done and wait.
 class StateWriter final : public BlockReader {
  public:
   /// Creates the files in `folder`, which must exist and `trainer`'s state outlive. Errors: those

@@ -81,6 +81,7 @@ struct Trainer::Impl {
   bool scales_loss() const { return network.dtype == DType::kF16; }
   Result<double> loss_scale_of_pass();
   void note_step(int64_t start_ns);
+  void initialize(int block);
   Status drain();
   UpdateMode update_mode() const { return request.update; }
   BatchStaging& next_staging() {
@@ -104,6 +105,7 @@ struct Trainer::Impl {
   std::vector<std::string> notes;
   bool chooses_share = false;                       ///< once layers and updates have been measured
   std::vector<std::vector<ParameterGroup>> groups;  ///< per block, per parameter
+  std::shared_ptr<const MappedWeights> base;        ///< outlives the state, which reads it
   std::unique_ptr<HostState> state;
   std::optional<ActivationStore> store;
   /// Passes may be under way at the same time, so batches take turns.
@@ -176,6 +178,7 @@ Status Trainer::Impl::build() {
   STAGECOACH_RETURN_IF_ERROR(adopt(std::move(first)));
   std::string unpinned = describe_pinning(pinning(), limits);
   if (ByteCount ring = executor->ring_bytes(); ring > 0) {
+    if (unpinned.empty()) unpinned = "the base is mapped from its files";
     unpinned += fmt::format("; parameters and gradients travel through {} that are pinned",
                             format_bytes(ring));
   }
@@ -513,6 +516,10 @@ void Trainer::Impl::note_pass(const FinishedPass& pass) {
 
 /// Starts a pass with the batch that has been staged.
 Status Trainer::Impl::start_pass(const Plan& plan, const BatchStaging& batch, PassInput& pass) {
+  if (state->bytes().mapped > 0) {
+    if (!base) return failed_precondition("a pass needs the mapped base, which was not given");
+    STAGECOACH_RETURN_IF_ERROR(base->check_unchanged());
+  }
   pass.iteration = static_cast<uint32_t>(iteration);
   pass.seed = options.seed;
   batch.fill_views(pass);
@@ -812,17 +819,38 @@ const Trace& Trainer::trace() {
   return impl_->trace;
 }
 
-void Trainer::initialize_parameters() {
-  for (int block = 0; block < impl_->state->block_count(); ++block) {
-    for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
-      Status status = for_each_float_piece(
-          parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
-            fill_initial(parameter, impl_->options.seed, first, piece, *impl_->pool);
-            return write_parameters(block, parameter.offset + first, piece);
-          });
-      STAGECOACH_CHECK(status.is_ok());  // initializers yield finite numbers
-    }
+void Trainer::Impl::initialize(int block) {
+  for (const ParameterInfo& parameter : network.blocks[block].parameters) {
+    Status status = for_each_float_piece(
+        parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {
+          fill_initial(parameter, options.seed, first, piece, *pool);
+          return state->write_parameters(block, parameter.offset + first, piece);
+        });
+    STAGECOACH_CHECK(status.is_ok());  // initializers yield finite numbers
   }
+}
+
+void Trainer::initialize_parameters() {
+  STAGECOACH_CHECK(impl_->executor->is_idle() && !is_reading());
+  for (int block = 0; block < impl_->state->block_count(); ++block) {
+    if (!impl_->state->is_mapped(block)) impl_->initialize(block);
+  }
+}
+
+void Trainer::initialize_adapters() {
+  STAGECOACH_CHECK(impl_->executor->is_idle() && !is_reading());
+  for (int block = 0; block < impl_->state->block_count(); ++block) {
+    if (impl_->network.blocks[block].is_adapter) impl_->initialize(block);
+  }
+}
+
+Status Trainer::map_base(std::shared_ptr<const MappedWeights> base) {
+  STAGECOACH_CHECK(impl_->executor->is_idle() && !impl_->base);
+  for (const MappedWeightPart& part : base->parts()) {
+    STAGECOACH_RETURN_IF_ERROR(impl_->state->map(part.block, part.offset, part.memory));
+  }
+  impl_->base = std::move(base);
+  return Status::ok();
 }
 
 Status Trainer::set_parameter_group(const std::vector<std::string>& name_suffixes,
@@ -860,6 +888,7 @@ TrainerReport Trainer::report() const {
   }
   if (busy_ns > 0) report.overrun = static_cast<double>(overrun_ns) / static_cast<double>(busy_ns);
   report.state_bytes = impl.state->bytes().state();
+  report.mapped_bytes = impl.state->bytes().mapped;
   report.landing_bytes = impl.state->bytes().landing;
   report.host_state_bytes_per_parameter =
       static_cast<double>(report.state_bytes) / static_cast<double>(impl.network.parameter_count());
@@ -878,6 +907,7 @@ TrainerReport Trainer::report() const {
 std::string Trainer::weights_sha256() const {
   Sha256 digest;
   for (size_t block = 0; block < impl_->network.blocks.size(); ++block) {
+    if (impl_->network.blocks[block].is_frozen) continue;
     for (const ParameterInfo& parameter : impl_->network.blocks[block].parameters) {
       Status status = for_each_float_piece(
           parameter.shape.element_count(), [&](int64_t first, std::span<float> piece) {

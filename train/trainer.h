@@ -11,6 +11,7 @@
 #include "core/trace.h"
 #include "hal/device.h"
 #include "memory/host_state.h"
+#include "model/mapped_weights.h"
 #include "scheduler/block_reader.h"
 #include "scheduler/device_planner.h"
 #include "scheduler/layer_timing.h"
@@ -68,10 +69,16 @@ class Trainer {
   ~Trainer();
 
   const Network& network() const;
-  /// Draws every parameter from its initializer, keyed by (seed, parameter name).
+  /// Draws every parameter from its initializer, keyed by (seed, parameter name); mapped ones are
+  /// left alone.
   void initialize_parameters();
-  /// Copies fp32 parameters of a block from element `offset` on; call synchronize() before this and
-  /// what follows up to write_moment.
+  /// The same of adapters alone.
+  void initialize_adapters();
+  /// Makes devices read the network's mapped blocks from `base`, which has all of them; before the
+  /// first pass. Errors: those of HostState::map.
+  Status map_base(std::shared_ptr<const MappedWeights> base);
+  /// Copies fp32 parameters of a block that is not mapped from element `offset` on; call
+  /// synchronize() before this and what follows up to write_moment.
   void read_parameters(int block, int64_t offset, std::span<float> out) const;
   /// Sets them and what devices read. Invalid argument when one is not finite. Any thread.
   Status write_parameters(int block, int64_t offset, std::span<const float> values);
@@ -151,7 +158,8 @@ class Trainer {
   /// Slices recorded so far; empty unless options.trace. Where steps are predicted, processes
   /// called "predicted DEVICE" show the last pass as it was predicted.
   const Trace& trace();
-  /// sha256 of the fp32 optimizer copies in block order, without alignment gaps.
+  /// sha256 of the fp32 optimizer copies in block order, without alignment gaps; what is frozen has
+  /// none.
   std::string weights_sha256() const;
 
  private:

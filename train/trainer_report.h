@@ -22,6 +22,7 @@ struct TrainerReport {
   double bubble_simulated = 0;  ///< event simulation of the plan with the measured slot times
   std::vector<ByteCount> device_peak_bytes;
   ByteCount state_bytes = 0;    ///< parameters, one gradient and moments, on the host
+  ByteCount mapped_bytes = 0;   ///< of a frozen base that stays in its files
   ByteCount landing_bytes = 0;  ///< where more gradients land, of further sites and of rounds
   double host_state_bytes_per_parameter = 0;  ///< of state_bytes
   ByteCount host_planned_bytes = 0;  ///< the most with any plan so far: state, batches, boundaries

@@ -184,6 +184,10 @@ Status TrainingRun::start() {
   progress_.phase("filling parameters");
   if (run_.resume_from.has_value()) {
     const CheckpointRecord& record = run_.resume_from->record;
+    if (trainer_.network().has_adapters()) {
+      STAGECOACH_RETURN_IF_ERROR(
+          fill_base(run_.session.source, config().model, trainer_, progress_));
+    }
     STAGECOACH_RETURN_IF_ERROR(load_checkpoint(*run_.resume_from, trainer_));
     iteration_ = record.iteration;
     saved_iteration_ = iteration_;
@@ -403,6 +407,8 @@ Status TrainingRun::begin_save() {
   record.iteration = iteration_;
   record.config = train_config_to_json(config());
   record.model = run_.model_json;
+  record.adapter = run_.adapter_json;
+  record.base_sha256 = run_.base_sha256;
   record.data_digest = run_.train_data.digest;
   record.tokenizer =
       run_.train_data.tokenizer.empty() ? kUnknownTokenizer : run_.train_data.tokenizer;
@@ -519,6 +525,7 @@ Json TrainingRun::summary() const {
   json["moments_change_numerics"] = config().optimizer.moments != "fp32";
   json["device_share"] = report.device_share;
   json["state_bytes"] = report.state_bytes;
+  json["mapped_bytes"] = report.mapped_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
   json["host_planned_bytes"] = report.host_planned_bytes;
@@ -578,6 +585,7 @@ Json describe_plan(const PreparedRun& run) {
   json["devices"] = list_of(report.devices);
   json["device_peak_bytes"] = list_of(report.device_peak_bytes);
   json["state_bytes"] = report.state_bytes;
+  json["mapped_bytes"] = report.mapped_bytes;
   json["landing_bytes"] = report.landing_bytes;
   json["host_planned_bytes"] = report.host_planned_bytes;
   json["checkpoint_bytes"] = checkpoint_bytes(trainer);

@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "model/architecture_config.h"
 #include "model/gpt2_config.h"
+#include "model/peft_adapter.h"
 #include "model/safetensors.h"
 #include "model/weight_folder.h"
 #include "tests/train/data_exercise.h"
@@ -70,6 +71,16 @@ void run_config(std::span<const uint8_t> input) {
   STAGECOACH_CHECK(gpt2_config_to_json(again->config).dump() == written);
 }
 
+void run_adapter_config(std::span<const uint8_t> input) {
+  Result<AdapterConfig> config = parse_adapter_config(text_of(input), "fuzz");
+  if (!config.is_ok()) return check_refusal(config.status());
+  STAGECOACH_CHECK(config->lora.is_on() && config->lora.scale() > 0);
+  std::string written = adapter_config_to_json(*config).dump();
+  Result<AdapterConfig> again = parse_adapter_config(written, "fuzz");
+  STAGECOACH_CHECK(again.is_ok());
+  STAGECOACH_CHECK(adapter_config_to_json(*again).dump() == written);
+}
+
 void run_json(std::span<const uint8_t> input) {
   Result<Json> json = Json::parse(text_of(input));
   if (!json.is_ok()) return check_refusal(json.status());
@@ -93,6 +104,7 @@ constexpr FuzzTarget kTargets[] = {
     {"safetensors", run_safetensors},
     {"weights_index", run_weights_index},
     {"config", run_config},
+    {"adapter_config", run_adapter_config},
     {"json", run_json},
     {"jsonl", run_jsonl},
     {"token_file", run_token_file},

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:-600}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(safetensors weights_index config json jsonl token_file)
+[ ${#targets[@]} -gt 0 ] || targets=(safetensors weights_index config adapter_config json jsonl token_file)
 
 cmake --preset fuzz >/dev/null
 for target in "${targets[@]}"; do

@@ -129,8 +129,9 @@ class NetworkPass {
     std::vector<BufferHandle> gradients;
     std::vector<BufferView> views;
     for (const BlockUse& use : layer.uses()) {
-      gradients.push_back(rig_.zeros(network_.blocks[use.block].element_count * 4));
-      views.push_back(gradients.back()->view());
+      const ParameterBlock& block = network_.blocks[use.block];
+      gradients.push_back(block.is_frozen ? nullptr : rig_.zeros(block.element_count * 4));
+      views.push_back(block.is_frozen ? BufferView{} : gradients.back()->view());
     }
     run.gradients = views;
     if (output_grad_ != nullptr) run.output_grad = output_grad_->view();
@@ -146,6 +147,7 @@ class NetworkPass {
       must(layer.backward(run, BackwardPart::kBoth));
     }
     for (size_t use = 0; use < use_count; ++use) {
+      if (gradients[use] == nullptr) continue;
       std::vector<float> part = rig_.download_f32(gradients[use]->view());
       std::vector<float>& total = result.gradients[layer.uses()[use].block];
       for (size_t i = 0; i < part.size(); ++i) total[i] += part[i];

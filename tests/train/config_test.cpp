@@ -202,11 +202,49 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
   auto message = [](const char* text) {
     return make_train_config(*parse_toml(text, "t"), {}, "t").status().message();
   };
-  EXPECT_THAT(message("[model]\nlora = {rank = 16}\n"), HasSubstr("does not have it yet"));
   EXPECT_THAT(message("[model]\ndtype = \"fp8\"\n"), HasSubstr("\"fp32\", \"bf16\", \"fp16\""));
   EXPECT_THAT(message("[data]\ntokenizer = \"\"\n"), HasSubstr("text that is not empty"));
   EXPECT_THAT(message("[data]\npacking = \"flat\"\n"), HasSubstr("\"auto\", \"stream\", \"pad\""));
   EXPECT_THAT(message("[data]\ntrain = [\"\"]\n"), HasSubstr("without a name"));
+}
+
+TEST(Config, AdaptersAreATableWhoseKeysMayComeOneByOne) {
+  auto read_model = [](const std::string& lora, const std::vector<std::string>& overrides = {}) {
+    std::string text = "[model]\npath = \"m\"\n" + lora + "\n[data]\ntrain = [\"t.txt\"]\n";
+    return parse_train_config(text, overrides, "t");
+  };
+  Result<TrainConfig> config =
+      read_model(R"(lora = {rank = 16, alpha = 32, targets = "all-linear"})");
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->model.lora.rank, 16);
+  EXPECT_EQ(config->model.lora.alpha, 32);
+  EXPECT_EQ(config->model.lora.targets, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(config->model.base, "memory");
+  // What it prints reads back.
+  config = read_model("base = \"mapped\"", {"model.lora.rank=8", "model.lora.rslora=true",
+                                            R"(model.lora.targets=["v_proj", "q_proj"])"});
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->model.lora.alpha, 8);
+  EXPECT_EQ(config->model.lora.targets, (std::vector<std::string>{"q_proj", "v_proj"}));
+  std::string printed = train_config_to_toml(*config);
+  EXPECT_THAT(printed,
+              HasSubstr("lora = {rank = 8, alpha = 8.0, targets = [\"q_proj\",\"v_proj\"], "
+                        "rslora = true}"));
+  Result<TrainConfig> again = parse_train_config(printed, {}, "t");
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  EXPECT_EQ(train_config_to_toml(*again), printed);
+  EXPECT_EQ(train_config_to_toml(*read_model("")).find("lora ="), std::string::npos);
+
+  auto refusal_of = [&](const std::string& lora) { return read_model(lora).status().message(); };
+  EXPECT_THAT(refusal_of("lora = 16"), HasSubstr("a table"));
+  EXPECT_THAT(refusal_of("lora = {rnak = 16}"), HasSubstr("did you mean 'rank'"));
+  EXPECT_THAT(refusal_of("lora = {rank = 0}"), HasSubstr("whole number from 1"));
+  EXPECT_THAT(refusal_of("lora = {rank = 4, alpha = 0}"), HasSubstr("above 0"));
+  EXPECT_THAT(refusal_of("lora = {rank = 4, targets = []}"), HasSubstr("list of names"));
+  EXPECT_THAT(refusal_of("lora = {alpha = 4}"), HasSubstr("model.lora.rank is missing"));
+  EXPECT_THAT(refusal_of("lora = {rank = 4, path = \"a\"}"), HasSubstr("the adapter's own"));
+  EXPECT_THAT(refusal_of("init = \"random\"\nlora = {rank = 4}"), HasSubstr("were trained"));
+  EXPECT_THAT(refusal_of("base = \"disk\""), HasSubstr("\"memory\", \"mapped\""));
 }
 
 TEST(Config, TheListOfSchedulesIsClosed) {

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stagecoach {
+
+/// The target that stands for every linear module of the layers.
+inline constexpr std::string_view kAllLinear = "all-linear";
+
+/// Adapters to train beside a frozen model: y += scale * B (A x) for every linear module that a
+/// target names, as PEFT has it. Plain data.
+struct LoraOptions {
+  int64_t rank = 0;  ///< rows of A and columns of B; 0: no adapters
+  double alpha = 0;
+  bool uses_rslora = false;  ///< scale = alpha / sqrt(rank) instead of alpha / rank
+  /// kAllLinear alone, or names: a module whose name is one, or ends with a dot and it.
+  std::vector<std::string> targets;
+
+  bool is_on() const { return rank > 0; }
+  /// What B (A x) counts times.
+  double scale() const;
+  /// Whether the module called `name` ("model.layers.0.self_attn.q_proj") has adapters.
+  bool has_target(std::string_view name) const;
+};
+
+}  // namespace stagecoach
