@@ -13,7 +13,8 @@ AttentionSegment::AttentionSegment(std::string name, Options options)
            .saved_for_weight = options.sinks.is_none() ? std::vector<int>{}
                                                        : std::vector<int>{options.lse, options.out},
            .scratch_gradients = {},
-           .weightless = options.sinks.is_none()}),
+           .weightless = options.sinks.is_none(),
+           .weight_uses = uses_of({options.sinks})}),
       options_(options) {}
 
 float AttentionSegment::scale() const {
