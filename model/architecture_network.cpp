@@ -148,14 +148,14 @@ class ShapeBuilder {
     int lse = layer.activation("attn.lse", DType::kF32, a_.heads);
     int out = layer.activation("attn.out", options_.dtype, a_.heads * a_.head_dim);
     if (a_.family == ModelFamily::kGptOss) layer.vector("attn.sinks", a_.heads);
-    bool has_sinks = a_.family == ModelFamily::kGptOss;
+    bool learns_sinks = a_.family == ModelFamily::kGptOss && !is_frozen();
     SegmentIo io;
     io.reads = {qkv};
     io.writes = {lse, out};
     io.saved_for_input = {qkv, lse, out};
-    if (has_sinks) io.saved_for_weight = {lse, out};
-    io.weightless = !has_sinks;
-    auto flop = [a = a_, window, has_sinks](const MicroBatchShape& shape) {
+    if (learns_sinks) io.saved_for_weight = {lse, out};
+    io.weightless = !learns_sinks;
+    auto flop = [a = a_, window, learns_sinks](const MicroBatchShape& shape) {
       OpCall call;
       call.inputs[0].shape = Shape{shape.rows(), a.heads * a.head_dim};
       call.sequence = shape.sequence;
@@ -167,7 +167,7 @@ class ShapeBuilder {
         return op_flop(call);
       };
       return SegmentFlop{price(OpKind::kAttentionForward), price(OpKind::kAttentionBackward),
-                         has_sinks ? price(OpKind::kAttentionSinkBackward) : 0};
+                         learns_sinks ? price(OpKind::kAttentionSinkBackward) : 0};
     };
     layer.segment("attn", std::move(io), flop);
     return out;

@@ -6,17 +6,13 @@ namespace stagecoach {
 
 namespace {
 
-/// With the parameters whose gradients its weight part fills.
-SegmentIo with_weights(SegmentIo io, ParameterRef weight, ParameterRef bias) {
-  io.weight_uses = uses_of({weight, bias});
-  return io;
-}
-
 /// With what the segment writes: its scratch, whose gradient the backward pass fills, and output.
-SegmentIo with_writes(SegmentIo io, int residual, int scratch, int out) {
+template <typename Options>
+SegmentIo with_writes(SegmentIo io, const Options& options, int residual, int scratch) {
   if (residual >= 0) io.reads.push_back(residual);
-  io.writes = {scratch, out};
+  io.writes = {scratch, options.out};
   io.scratch_gradients = {scratch};
+  io.weight_uses = uses_of({options.weight, options.bias});
   return io;
 }
 
@@ -150,11 +146,9 @@ Status RouteSegment::backward_input(SegmentRun& run) const {
 }
 
 ExpertLinearSegment::ExpertLinearSegment(std::string name, Options options)
-    : BasicSegment(std::move(name),
-                   with_writes(with_weights(expert_io(options.in, options.choice, false,
-                                                      !options.bias.is_none()),
-                                            options.weight, options.bias),
-                               -1, options.rows, options.out)),
+    : BasicSegment(std::move(name), with_writes(expert_io(options.in, options.choice, false,
+                                                          !options.bias.is_none()),
+                                                options, -1, options.rows)),
       options_(options) {}
 
 SegmentFlop ExpertLinearSegment::flop(const MicroBatchShape& shape) const {
@@ -205,10 +199,8 @@ Status ExpertLinearSegment::backward_weight(SegmentRun& run) const {
 
 ExpertSumSegment::ExpertSumSegment(std::string name, Options options)
     : BasicSegment(std::move(name),
-                   with_writes(with_weights(expert_io(options.in, options.choice, true,
-                                                      !options.bias.is_none()),
-                                            options.weight, options.bias),
-                               options.residual, options.products, options.out)),
+                   with_writes(expert_io(options.in, options.choice, true, !options.bias.is_none()),
+                               options, options.residual, options.products)),
       options_(options) {}
 
 SegmentFlop ExpertSumSegment::flop(const MicroBatchShape& shape) const {

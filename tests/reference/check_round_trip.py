@@ -2,7 +2,8 @@
 """Checks that folders which transformers writes come through stagecoach bit for bit.
 
 usage: check_round_trip.py STAGECOACH [FAMILY…]   (gpt2, llama, llama-tied, qwen3, qwen3-tied,
-                                                   qwen3-moe, qwen3-moe-tied, qwen3-moe-stacked)
+                                                   qwen3-moe, qwen3-moe-tied, qwen3-moe-stacked,
+                                                   gpt-oss, gpt-oss-tied)
 
 Makes tiny random folders with transformers (default: gpt2): in fp32, in bf16 and in several files,
 in fp16 and, where the head is tied, as the model without head. Each must have the same loss in
@@ -57,6 +58,9 @@ def make_model(family, dtype):
                 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
                 'original_max_position_embeddings': 16}
         config = transformers.LlamaConfig(rope_parameters=rope, **decoder)
+    elif family.startswith('gpt-oss'):
+        config = transformers.GptOssConfig(head_dim=32, num_local_experts=6, num_experts_per_tok=2,
+                                           sliding_window=8, **decoder)
     elif family.startswith('qwen3-moe'):
         config = transformers.Qwen3MoeConfig(head_dim=32, num_experts=6, num_experts_per_tok=2,
                                              moe_intermediate_size=24, norm_topk_prob=True,

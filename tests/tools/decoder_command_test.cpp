@@ -253,6 +253,20 @@ class ExpertsCommand : public testing::Test {
     return found;
   }
 
+  /// A folder "packed" as GPT-OSS is published, and "ids.bin" of its vocabulary; where it is from.
+  std::filesystem::path write_packed() {
+    std::filesystem::path source =
+        std::filesystem::path(STAGECOACH_SOURCE_DIR) / "tests/reference/decoders/gpt-oss-mxfp4";
+    std::filesystem::create_directory(folder_.file("packed"));
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(source / name, folder_.file(std::string("packed/") + name));
+    }
+    std::string ids;
+    for (int i = 0; i < 400; ++i) ids += {static_cast<char>(i * i % 40), '\0'};
+    folder_.write("ids.bin", ids);
+    return source;
+  }
+
   RunFolder folder_;
 };
 
@@ -288,15 +302,7 @@ TEST_F(ExpertsCommand, ComeBackBitForBitStackedOrOneByOne) {
 /// GPT-OSS as it is published, with packed experts: what is exported is plain, says so, and is what
 /// transformers unpacks.
 TEST_F(ExpertsCommand, PackedOnesAreExportedPlain) {
-  std::filesystem::path source =
-      std::filesystem::path(STAGECOACH_SOURCE_DIR) / "tests/reference/decoders/gpt-oss-mxfp4";
-  std::filesystem::create_directory(folder_.file("packed"));
-  for (const char* name : {"config.json", "model.safetensors"}) {
-    std::filesystem::copy_file(source / name, folder_.file(std::string("packed/") + name));
-  }
-  std::string ids;
-  for (int i = 0; i < 400; ++i) ids += {static_cast<char>(i * i % 40), '\0'};
-  folder_.write("ids.bin", ids);
+  std::filesystem::path source = write_packed();
   train("run", {"model.path=packed", "model.init=weights", "optimizer.lr=1e-300",
                 "data.train=ids.bin", "data.validation=ids.bin"});
   CommandResult exported = run_command(
@@ -324,6 +330,30 @@ TEST_F(ExpertsCommand, PackedOnesAreExportedPlain) {
     EXPECT_EQ(written, values) << name;  // but for the sign of zeros, which an update may turn
     EXPECT_EQ(plain.find(name + "_blocks"), nullptr);
   }
+}
+
+/// Mapped weights travel as they lie in the file, which packed ones cannot.
+TEST_F(ExpertsCommand, PackedOnesAreABaseForAdaptersInMemory) {
+  write_packed();
+  auto train_adapters = [&](const std::string& base) {
+    return folder_.train({"model.path=packed", "model.init=weights", "model.dtype=bf16",
+                          "model.base=" + base,
+                          R"(model.lora={rank = 2, alpha = 4, targets = "all-linear"})",
+                          "data.train=ids.bin", "data.validation=ids.bin", "output.dir=adapted",
+                          "optimizer.lr=0.01", "train.iterations=5"});
+  };
+  CommandResult mapped = train_adapters("mapped");
+  EXPECT_EQ(mapped.exit_code, 1);
+  EXPECT_THAT(mapped.errors, HasSubstr("gate_up_proj_blocks' is U8"));
+  EXPECT_THAT(mapped.errors, HasSubstr("model.base = \"memory\""));
+  CommandResult result = train_adapters("memory");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Json summary = folder_.json("adapted/summary.json");
+  EXPECT_LT(number(summary, "loss_last"), number(summary, "loss_first"));
+  CommandResult merged = run_command(
+      {"export", "--checkpoint", "adapted", "--out", "merged", "--merge-lora"}, folder_.path());
+  EXPECT_EQ(merged.exit_code, 1);
+  EXPECT_THAT(merged.errors, HasSubstr("is packed; this version merges adapters into plain"));
 }
 
 }  // namespace
