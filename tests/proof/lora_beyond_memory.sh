@@ -3,7 +3,9 @@
 # base stays in its files (model.base = "mapped"). Checks that with the base in memory the same run
 # is refused, and, where the machine has room for it, that it gives the same bits without the limit.
 # The limit is RLIMIT_DATA (ulimit -d), which counts all memory of the program but mappings of
-# files. A control group counts those too, and has the system drop them when its limit is near.
+# files. Where a control group of memory can be made (root), the mapped run is made in one with the
+# same limit as well, the base dropped from the page cache before: a group counts mapped files too,
+# and the system drops them when its limit is near.
 # usage: tests/proof/lora_beyond_memory.sh [BUILD_FOLDER [MODEL_FOLDER [LIMIT_MIB [DEVICES]]]]
 # MODEL_FOLDER holds weights in bf16 and a vocabulary of 257 or more. "dense" (the default) and
 # "experts" make a model of 1 GiB each, of Llama's and of Qwen3-MoE's architecture.
@@ -100,6 +102,37 @@ grep -q 'host memory' refused.log || { cat refused.log; exit 1; }
   >mapped.log 2>&1 || { cat mapped.log; exit 1; }
 echo "mapped: loss $(value mapped loss_first) to $(value mapped loss_last), state" \
   "$(($(value mapped state_bytes) / 1048576)) MiB"
+
+# The folder of a new control group with the limit; nothing where none can be made.
+make_group() {
+  local root=/sys/fs/cgroup name=stagecoach_proof_$$ file=memory.max
+  if [ -d $root/memory ]; then
+    root=$root/memory file=memory.limit_in_bytes
+  elif ! grep -qw memory $root/cgroup.subtree_control 2>/dev/null; then
+    return 0
+  fi
+  mkdir "$root/$name" 2>/dev/null || return 0
+  echo "$limit_bytes" >"$root/$name/$file" && echo "$root/$name"
+}
+group=$(make_group)
+if [ -n "$group" ]; then
+  trap 'rm -rf "$folder"; rmdir "$group"' EXIT
+  sync
+  python3 - "$model"/*.safetensors <<'PYTHON'
+import os, sys
+for name in sys.argv[1:]:
+    file = os.open(name, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+PYTHON
+  sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "${train[@]}" model.base=mapped \
+    output.dir=grouped >grouped.log 2>&1 || { cat grouped.log; exit 1; }
+  [ "$(value mapped weights_sha256)" = "$(value grouped weights_sha256)" ] ||
+    { echo "the weights differ in the control group"; exit 1; }
+  peak=$(cat "$group"/memory.max_usage_in_bytes "$group"/memory.peak 2>/dev/null | head -1) || true
+  echo "the same in a control group of $limit_mib MiB, which held $((peak / 1048576)) MiB at most"
+else
+  echo "no control group of memory can be made here: that part is left out"
+fi
 available_kib=$(awk '/MemAvailable/ {print $2}' /proc/meminfo)
 if [ "$((available_kib * 1024))" -gt "$((2 * base_bytes + limit_bytes))" ]; then
   "${train[@]}" output.dir=memory >memory.log 2>&1 || { cat memory.log; exit 1; }
