@@ -187,11 +187,33 @@ TEST_F(ModelFiles, TensorsThatTheModelDoesNotHaveAreRefused) {
   float value = 1;
   tensors.push_back({"transformer.h.0.attn.extra.bias", SafetensorsType::kF32, {1}, &value});
   write_single(std::move(tensors));
-  CommandResult result = train();
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.errors, HasSubstr("1 tensors belong to no parameter of the model: "
-                                       "'transformer.h.0.attn.extra.bias'"));
-  EXPECT_FALSE(folder_->exists("never"));
+  expect_refused(1, AllOf(HasSubstr("1 tensors belong to no parameter of the model: "
+                                    "'transformer.h.0.attn.extra.bias'"),
+                          HasSubstr("is config.json the one")));
+}
+
+TEST_F(ModelFiles, AConfigOfAnotherModelIsRefusedBeforeAnythingIsRead) {
+  change_config("n_layer", 3);
+  expect_refused(1, AllOf(HasSubstr("12 of the model's tensors are missing: "
+                                    "'transformer.h.2.ln_1.weight'"),
+                          HasSubstr("is config.json the one")));
+  change_config("n_layer", 1);
+  expect_refused(1, HasSubstr("12 tensors belong to no parameter of the model"));
+  change_config("n_layer", 2);
+  change_config("n_inner", 48);
+  expect_refused(1, AllOf(HasSubstr("tensor 'transformer.h.0.mlp.c_fc.weight' has shape [16,64], "
+                                    "expected [16,48]"),
+                          HasSubstr("is config.json the one")));
+  // As one line, and as JSON for scripts.
+  auto line = [](const CommandResult& result) {
+    return result.errors.substr(result.errors.find(": ") + 2);
+  };
+  CommandResult inspected = run_command({"inspect", "m", "--json"}, folder_->path());
+  EXPECT_EQ(line(inspected), line(run_command({"eval", "--model", "m", "--data", "validation.txt"},
+                                              folder_->path())));
+  Json refusal = Json::parse(inspected.output).value();
+  EXPECT_EQ(refusal.find("error")->as_string() + "\n", line(inspected));
+  EXPECT_EQ(number(refusal, "exit_code"), 1);
 }
 
 // Field report 7.
