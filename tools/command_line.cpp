@@ -10,11 +10,13 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/settings.h"
 #include "core/suggest.h"
 #include "stagecoach_version.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "train/interrupt.h"
 
 namespace stagecoach {
 
@@ -232,7 +234,7 @@ std::string parse_options(const Command& command, std::vector<std::string> argum
 // ---- running ---------------------------------------------------------------------------------
 
 int refuse(const std::string& who, const std::string& message, int code) {
-  print_error(fmt::format("{}: {}\n", who, message));
+  print_error(fmt::format("{}: {}\n", who, printable(message)));
   return code;
 }
 

@@ -15,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 namespace fs = std::filesystem;
 
@@ -190,6 +191,19 @@ TEST_F(ModelFiles, TensorsThatTheModelDoesNotHaveAreRefused) {
   expect_refused(1, AllOf(HasSubstr("1 tensors belong to no parameter of the model: "
                                     "'transformer.h.0.attn.extra.bias'"),
                           HasSubstr("is config.json the one")));
+}
+
+TEST_F(ModelFiles, NamesInFilesAreShownToTerminalsAndNotObeyed) {
+  WeightFolder hf = WeightFolder::open(path("hf")).value();
+  std::vector<SafetensorsTensor> tensors = tensors_of(hf);
+  float value = 1;
+  tensors.push_back({"red\x1b[31m\nname", SafetensorsType::kF32, {1}, &value});
+  tensors.push_back({"empty\x1b[2J", SafetensorsType::kF32, {0}, &value});
+  write_single(std::move(tensors));
+  expect_refused(1, AllOf(HasSubstr("'red\\x1b[31m\\x0aname'"), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(train().errors, HasSubstr("empty tensor 'empty\\x1b[2J' is ignored"));
+  CommandResult named = run_command({"inspect", "m\x1b[2J"}, folder_->path());
+  EXPECT_THAT(named.errors, AllOf(HasSubstr("m\\x1b[2J"), Not(HasSubstr("\x1b"))));
 }
 
 TEST_F(ModelFiles, AConfigOfAnotherModelIsRefusedBeforeAnythingIsRead) {
