@@ -110,12 +110,20 @@ class WeightMatcher {
     auto [tokens, is_only_copy] = found_.emplace(std::string(rules_.embedding), head);
     found_.erase(std::string(kHeadWeight));
     if (is_only_copy) return Status::ok();
-    STAGECOACH_ASSIGN_OR_RETURN(bool equal, are_equal(*head, *tokens->second));
+    const FolderTensor& embedding = *tokens->second;
+    if (head->info->shape != embedding.info->shape) {
+      return refuse(
+          fmt::format("tensor '{}' has shape {}, expected {}, that of '{}', which the model's head "
+                      "is tied to{}",
+                      head->info->name, format_shape(head->info->shape),
+                      format_shape(embedding.info->shape), embedding.info->name, kAdvice));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(bool equal, are_equal(*head, embedding));
     if (equal) return Status::ok();
     return refuse(
         fmt::format("tensors '{}' and '{}' differ, but the model's head is its token embedding; "
                     "if they were trained apart, set tie_word_embeddings to false in config.json",
-                    head->info->name, tokens->second->info->name));
+                    head->info->name, embedding.info->name));
   }
 
   bool has_own_head() const {
@@ -138,7 +146,6 @@ class WeightMatcher {
   }
 
   Result<bool> are_equal(const FolderTensor& a, const FolderTensor& b) const {
-    if (a.info->shape != b.info->shape) return false;
     if (proof_ == WeightProof::kHeaders) return true;
     bool equal = true;
     std::vector<float> other;
