@@ -466,10 +466,10 @@ Status TrainingRun::end_save_before_next() {
   double waited = seconds_since(start_ns);
   saves_waited_s_ += waited;
   if (waited >= kToldWaitS) {
-    progress_.line(fmt::format(
-        "iteration {}: training waited {:.1f} s for the checkpoint of iteration {}, which was still "
-        "being written; with a larger output.save_every it need not",
-        iteration_, waited, before));
+    progress_.line(
+        fmt::format("iteration {}: training waited {:.1f} s for the checkpoint of iteration {}, "
+                    "which was still being written; with a larger output.save_every it need not",
+                    iteration_, waited, before));
   }
   return Status::ok();
 }
