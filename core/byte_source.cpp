@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -14,6 +15,14 @@ namespace stagecoach {
 namespace {
 
 Status cannot_read(const std::string& path, int error) {
+  std::error_code unknown;
+  std::filesystem::path target = std::filesystem::read_symlink(path, unknown);
+  if (error == ENOENT && !unknown) {
+    return not_found(
+        fmt::format("cannot read '{}': it is a link to '{}', which is not there; bring that file "
+                    "back or name another",
+                    path, target.string()));
+  }
   std::string message =
       fmt::format("cannot read '{}': {}", path, std::generic_category().message(error));
   return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));

@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/printable.h"
+
 namespace stagecoach {
 
 namespace {
@@ -49,7 +51,7 @@ void set_log_level(std::string_view level) {
 }
 
 void log_line(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), "{}", message);
+  logger().log(to_spdlog(level), "{}", printable(message));
 }
 
 }  // namespace stagecoach

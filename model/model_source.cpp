@@ -183,7 +183,8 @@ Result<ShapeSource> resolve_shape(const std::string& model) {
   }
   // What cannot be trained for damaged files is not planned either.
   if (!place.folder.empty() && has_weight_files(place.folder)) {
-    STAGECOACH_RETURN_IF_FAILED(WeightFolder::open(place.folder.string()));
+    source.weights_folder = place.folder.string();
+    STAGECOACH_RETURN_IF_FAILED(WeightFolder::open(source.weights_folder));
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(place.config));
   STAGECOACH_ASSIGN_OR_RETURN(ParsedArchitecture parsed, parse_architecture(text, place.config));

@@ -42,6 +42,7 @@ struct ShapeSource {
   std::optional<ComputedModel> model;  ///< of models that this version computes too
   std::string refusal;                 ///< why not, of those that it does not
   std::string name;                    ///< as given
+  std::string weights_folder;          ///< as `WeightFolder` reads; empty when there are no weights
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
   std::vector<std::string> ignored;    ///< its fields that mean nothing here, of computed models
 };

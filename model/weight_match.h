@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "model/weight_folder.h"
+#include "model/weight_transfer.h"
 #include "scheduler/network.h"
 
 namespace stagecoach {
@@ -23,8 +24,9 @@ struct WeightPart {
   ByteCount size_bytes() const;  ///< in the file
 };
 
-/// Which elements of which tensors are the parameters of `network`, adapters apart, in block order.
-/// Reads tensors only to compare a tied head with its embedding. Refused as `load_weights` says.
-Result<std::vector<WeightPart>> match_weights(const WeightFolder& folder, const Network& network);
+/// Which elements of which tensors are the parameters of `network`, adapters apart, in
+/// block order. Refused as `load_weights` says.
+Result<std::vector<WeightPart>> match_weights(const WeightFolder& folder, const Network& network,
+                                              WeightProof proof = WeightProof::kTiedHeads);
 
 }  // namespace stagecoach

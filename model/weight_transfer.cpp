@@ -179,9 +179,9 @@ Result<LoadedWeights> load_weights(const std::string& folder, const Network& net
   return loaded;
 }
 
-Status check_weights(const std::string& folder, const Network& network) {
+Status check_weights(const std::string& folder, const Network& network, WeightProof proof) {
   STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(folder));
-  return match_weights(weights, network).status();
+  return match_weights(weights, network, proof).status();
 }
 
 Status save_weights(const std::string& folder, const Network& network,

@@ -80,8 +80,13 @@ struct LoadedWeights {
 Result<LoadedWeights> load_weights(const std::string& folder, const Network& network,
                                    const ParameterSink& sink, const LoadProgress& progress = {});
 
+/// What is read to match tensors with parameters: headers, and with kTiedHeads a tied head and its
+/// embedding where a folder has both, which must be equal.
+enum class WeightProof : uint8_t { kTiedHeads, kHeaders };
+
 /// Ok when `load_weights` would find every parameter: for refusals before memory is taken.
-Status check_weights(const std::string& folder, const Network& network);
+Status check_weights(const std::string& folder, const Network& network,
+                     WeightProof proof = WeightProof::kTiedHeads);
 
 /// Writes every parameter once, as fp32, to `folder`/model.safetensors (crash-safe); the tied head
 /// is not written again.

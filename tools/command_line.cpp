@@ -10,11 +10,13 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/settings.h"
 #include "core/suggest.h"
 #include "stagecoach_version.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "train/interrupt.h"
 
 namespace stagecoach {
 
@@ -232,7 +234,7 @@ std::string parse_options(const Command& command, std::vector<std::string> argum
 // ---- running ---------------------------------------------------------------------------------
 
 int refuse(const std::string& who, const std::string& message, int code) {
-  print_error(fmt::format("{}: {}\n", who, message));
+  print_error(fmt::format("{}: {}\n", who, printable(message)));
   return code;
 }
 
@@ -282,8 +284,15 @@ int run_command(const Command& command, const std::vector<std::string>& argument
     return refuse_also_as_json(asked && answers_in_json, who, problem, kExitUsage);
   }
   Result<int> outcome = command.run(context);
-  if (outcome.is_ok()) return outcome.value();
   Status status = outcome.status();
+  bool was_stopped = status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted();
+  if (was_stopped || (outcome.is_ok() && *outcome == kExitInterrupted)) {
+    // What training did about it, it has said.
+    if (!answers_in_json) return kExitInterrupted;
+    return refuse_also_as_json(context.json, who, "interrupted before it was done; run it again",
+                               kExitInterrupted);
+  }
+  if (outcome.is_ok()) return outcome.value();
   int code = exit_code_of(status.code());
   // Where a device failed is worth a line of its own form; a refusal says everything itself.
   bool has_site = !status.site().device.empty() || !status.site().verb.empty();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/printable.h"
 #include "hal/device_spec.h"
 #include "memory/activation_store.h"
 #include "scheduler/network_state.h"
@@ -189,16 +190,16 @@ Result<int> run(InspectOptions& options, const CommandContext& context) {
     for (const std::string& note : model.notes) json["notes"].push_back(note);
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{}: {}{} parameters, {} trained, {}, sequences of {}\n{}", options.model.model,
-               architecture_to_text(model.architecture), network.parameter_count(),
-               network.trained_parameter_count(), dtype_name(network.dtype), model.sequence,
-               bytes_to_text(table));
-    for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
+    fmt::print("{}: {}{} parameters, {} trained, {}, sequences of {}\n{}",
+               printable(options.model.model), architecture_to_text(model.architecture),
+               network.parameter_count(), network.trained_parameter_count(),
+               dtype_name(network.dtype), model.sequence, bytes_to_text(table));
+    for (const std::string& note : model.notes) fmt::print("note: {}\n", printable(note));
     if (table.fits()) fmt::print("fits\n");
   }
   if (table.fits()) return kExitOk;
   std::fflush(stdout);
-  fmt::print(stderr, "stagecoach inspect: does not fit: {}\n", table.problem);
+  fmt::print(stderr, "stagecoach inspect: does not fit: {}\n", printable(table.problem));
   return kExitDoesNotFit;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/printable.h"
 #include "scheduler/schedules/schedule.h"
 #include "tools/command.h"
 #include "tools/executed_step.h"
@@ -258,7 +259,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   for (const std::string& note : model.notes) rated.assumptions.push_back(note);
   for (const std::string& assumption : rated.assumptions) {
     answer.json["assumptions"].push_back(assumption);
-    answer.text += fmt::format("assumed: {}\n", assumption);
+    answer.text += fmt::format("assumed: {}\n", printable(assumption));
   }
   fmt::print("{}", context.json ? answer.json.dump() + "\n" : answer.text);
   return kExitOk;

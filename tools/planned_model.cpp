@@ -7,6 +7,7 @@
 #include "model/architecture_network.h"
 #include "model/mapped_weights.h"
 #include "model/model_source.h"
+#include "model/weight_transfer.h"
 
 namespace stagecoach {
 
@@ -51,6 +52,14 @@ void note_training(const Architecture& architecture, int64_t tokens, int64_t lor
       architecture.experts_in_use(tokens)));
 }
 
+/// Names and shapes that could not be loaded are not planned for either; no weights are read.
+Status check_headers(const ShapeSource& source, DType dtype, int64_t sequence) {
+  if (source.weights_folder.empty() || !source.model) return Status::ok();
+  Result<Network> network = make_network(*source.model, NetworkHead::kLoss, dtype, sequence);
+  if (!network.is_ok()) return Status::ok();  // planned only, which is said
+  return check_weights(source.weights_folder, *network, WeightProof::kHeaders);
+}
+
 }  // namespace
 
 Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
@@ -63,6 +72,7 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   bool is_gpt2 = source.architecture.family == ModelFamily::kGpt2;
   if (dtype_name.empty()) dtype_name = is_gpt2 ? "fp32" : "bf16";
   STAGECOACH_ASSIGN_OR_RETURN(DType dtype, parse_compute_dtype(dtype_name));
+  STAGECOACH_RETURN_IF_ERROR(check_headers(source, dtype, model.sequence));
   // Experts have adapters in plans alone, which also say what ranks there are.
   bool is_computed = options.lora_rank == 0 || (!source.architecture.has_experts() &&
                                                 options.lora_rank <= source.architecture.hidden);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/printable.h"
 #include "scheduler/schedules/schedule_run.h"
 #include "tools/executed_step.h"
 #include "tools/exit_code.h"
@@ -188,7 +189,7 @@ Result<int> simulate_model(const ModelSimulation& simulation, const CommandConte
   rated.assumptions.insert(rated.assumptions.end(), model.notes.begin(), model.notes.end());
   for (const std::string& assumption : rated.assumptions) {
     outcome.json["assumptions"].push_back(assumption);
-    outcome.text += fmt::format("assumed: {}\n", assumption);
+    outcome.text += fmt::format("assumed: {}\n", printable(assumption));
   }
   fmt::print("{}", context.json ? outcome.json.dump() + "\n" : outcome.text);
   return kExitOk;

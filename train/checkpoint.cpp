@@ -222,7 +222,16 @@ Status point_link(const std::string& run_folder, const std::string& target_name)
     return io_error(
         fmt::format("cannot create the link '{}': {}", temporary, std::strerror(errno)));
   }
-  STAGECOACH_RETURN_IF_ERROR(rename_path(temporary, fmt::format("{}/{}", run_folder, kLink)));
+  std::string link = fmt::format("{}/{}", run_folder, kLink);
+  if (Status moved = rename_path(temporary, link); !moved.is_ok()) {
+    ::unlink(temporary.c_str());
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(link, ignored))) return moved;
+    return io_error(
+        fmt::format("'{}' is a folder where the link to the newest checkpoint was; '{}/{}' is "
+                    "whole: move the folder away and run the same command again",
+                    link, run_folder, target_name));
+  }
   return sync_folder(run_folder);
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -15,6 +16,9 @@
 namespace stagecoach {
 
 namespace {
+
+constexpr std::string_view kRunAgain =
+    "and run the same command again, which goes on from the last checkpoint";
 
 Status failure(std::string_view action, const std::string& path, int error) {
   return io_error(
@@ -106,7 +110,19 @@ MetricsWriter::~MetricsWriter() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+/// Lines in a file that nobody finds are lost: whoever took it away is told at once.
+Status MetricsWriter::check_place() const {
+  struct stat ours = {}, there = {};
+  if (::fstat(descriptor_, &ours) != 0) return failure("append to", path_, errno);
+  bool is_there = ::stat(path_.c_str(), &there) == 0;
+  if (is_there && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return Status::ok();
+  return io_error(fmt::format("'{}' was {} while the run wrote to it: leave it where it is, {}",
+                              path_, is_there ? "replaced by another file" : "moved or removed",
+                              kRunAgain));
+}
+
 Status MetricsWriter::write(const Json& record) {
+  STAGECOACH_RETURN_IF_ERROR(check_place());
   std::string line = record.dump() + "\n";
   off_t end = ::lseek(descriptor_, 0, SEEK_END);
   ssize_t written = 0;
@@ -117,7 +133,9 @@ Status MetricsWriter::write(const Json& record) {
   int error = written < 0 ? errno : ENOSPC;
   // Lines are whole or not there; what cannot be cut off goes when the run is resumed.
   if (written > 0) static_cast<void>(::ftruncate(descriptor_, end) == 0);
-  return failure("append to", path_, error);
+  bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return io_error(fmt::format("{}; {}, {}", failure("append to", path_, error).message(),
+                              is_full ? "make room there" : "make it writable", kRunAgain));
 }
 
 double median(std::vector<double> values) {

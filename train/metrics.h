@@ -43,7 +43,8 @@ class MetricsWriter {
 
   /// The iteration of the last validation line that `open` found and kept; 0 for none.
   int64_t last_validation_iteration() const { return last_validation_iteration_; }
-  /// Errors: io, naming the file, also when the disk is full.
+  /// Errors: io, naming the file and what to do, also when the disk is full or when `path` is not
+  /// this file any more.
   Status write(const Json& record);
 
  private:
@@ -51,6 +52,8 @@ class MetricsWriter {
       : descriptor_(descriptor),
         path_(std::move(path)),
         last_validation_iteration_(last_validation_iteration) {}
+  Status check_place() const;
+
   int descriptor_ = -1;
   std::string path_;
   int64_t last_validation_iteration_ = 0;

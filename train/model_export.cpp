@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -453,6 +455,35 @@ Status check_out(const std::string& out) {
       fmt::format("--out is '{}', which is not empty; name a folder that is new or empty", out));
 }
 
+/// Where an export by `process` into `out` writes until it is whole.
+std::string unfinished_folder(const fs::path& out, const std::string& process) {
+  return fmt::format("{}/.{}.{}.tmp", out.parent_path().string(), out.filename().string(), process);
+}
+
+/// Removes what exports into `out` left whose processes were killed.
+void remove_abandoned(const fs::path& out, std::vector<std::string>& notes) {
+  std::vector<fs::path> abandoned;
+  std::error_code error;
+  for (fs::directory_iterator it(out.parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    std::string before = fmt::format(".{}.", out.filename().string());
+    if (!name.starts_with(before) || !name.ends_with(".tmp")) continue;
+    pid_t process = 0;
+    const char* digits = name.data() + before.size();
+    auto [next, failure] = std::from_chars(digits, name.data() + name.size(), process);
+    if (failure != std::errc() || process <= 0) continue;
+    if (it->path() != unfinished_folder(out, std::to_string(process))) continue;
+    bool is_gone = ::kill(process, 0) != 0 && errno == ESRCH;
+    if (is_gone && fs::is_directory(it->symlink_status(error))) abandoned.push_back(it->path());
+  }
+  for (const fs::path& path : abandoned) {
+    fs::remove_all(path, error);
+    notes.push_back(
+        fmt::format("removed '{}', which an export left that was killed", path.string()));
+  }
+}
+
 /// Moves `from` to `to`, which does not exist or is an empty folder.
 Status publish(const std::string& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) {
@@ -483,8 +514,8 @@ Result<ExportReport> export_checkpoint(const ExportOptions& options) {
   std::error_code ignored;
   fs::path out = fs::weakly_canonical(fs::absolute(options.out), ignored).lexically_normal();
   if (out.filename().empty()) out = out.parent_path();
-  std::string unfinished =
-      fmt::format("{}/.{}.{}.tmp", out.parent_path().string(), out.filename().string(), ::getpid());
+  remove_abandoned(out, report.notes);
+  std::string unfinished = unfinished_folder(out, std::to_string(::getpid()));
   Status status = Exporter(options, *found, report).write(unfinished);
   if (status.is_ok()) status = publish(unfinished, out);
   if (status.is_ok()) return report;

@@ -36,9 +36,10 @@ struct ExportReport {
 /// they are merged into the base, which is then read where it was: the config.json of the model
 /// that was trained with its own fields, weights under the names that it had, and its tokenizer
 /// files and generation_config.json. The folder appears when all of it is written; a failure leaves
-/// nothing. Refused: what is no checkpoint, weights that are not those its digest names (data
-/// loss), `out` that is not empty, adapters to merge where there are none, numbers that the dtype
-/// cannot hold. Cancelled when interrupted (interrupt.h).
+/// nothing; what an export left that was killed, the next one to the same place removes. Refused:
+/// what is no checkpoint, weights that are not those its digest names (data loss), `out` that is
+/// not empty, adapters to merge where there are none, numbers that the dtype cannot hold. Cancelled
+/// when interrupted (interrupt.h).
 Result<ExportReport> export_checkpoint(const ExportOptions& options);
 
 }  // namespace stagecoach

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/printable.h"
 #include "core/settings.h"
 
 namespace stagecoach {
@@ -85,7 +86,7 @@ void Progress::watch(std::stop_token stop) {
 
 void Progress::redraw() {
   // Carriage return, text, erase to the end of the line.
-  std::fputs(("\r" + text_ + "\x1b[K").c_str(), stderr);
+  std::fputs(("\r" + printable(text_) + "\x1b[K").c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
   last_print_ns_ = now_ns();
@@ -94,7 +95,7 @@ void Progress::redraw() {
 void Progress::print_line(const std::string& text) {
   if (in_place_ && drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
-  std::fputs((text + "\n").c_str(), stderr);
+  std::fputs((printable(text) + "\n").c_str(), stderr);
   std::fflush(stderr);
   last_print_ns_ = now_ns();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -214,9 +215,26 @@ Status prepare_resume(PreparedRun& run) {
   return Status::ok();
 }
 
+/// Ok when names of files in `folder` are no longer than Linux takes.
+Status check_length(const std::string& folder) {
+  constexpr size_t kRoomInside = 128;  // "/.checkpoint-2147483647.tmp/", a file's name, its ending
+  for (const fs::path& part : fs::path(folder)) {
+    if (part.string().size() <= NAME_MAX) continue;
+    return io_error(fmt::format(
+        "output.dir has a name of {} bytes, at most {} are allowed: '{}'; name a shorter folder",
+        part.string().size(), NAME_MAX, part.string()));
+  }
+  if (folder.size() + kRoomInside < PATH_MAX) return Status::ok();
+  return io_error(
+      fmt::format("output.dir is a path of {} bytes, at most {} are allowed; name a shorter one, "
+                  "for example from the folder where the command runs",
+                  folder.size(), PATH_MAX - kRoomInside - 1));
+}
+
 /// Tries for real whether files can be created in `folder`, or where it would be created; leaves
 /// nothing behind.
 Status check_output_folder(const std::string& folder) {
+  STAGECOACH_RETURN_IF_ERROR(check_length(folder));
   fs::path place = fs::absolute(folder);
   std::error_code ignored;
   while (!fs::exists(place, ignored) && place != place.parent_path()) place = place.parent_path();

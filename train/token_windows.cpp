@@ -88,10 +88,13 @@ Status TokenWindows::check() const {
         "there is nothing before it; give records with a completion, or with more text",
         name, more, left_out_));
   }
+  // Nothing is learned from sequences of a few tokens.
+  constexpr int64_t kLeastSequence = 16;
+  int64_t most = data_->count - 1;
   return invalid_argument(fmt::format(
-      "'{}'{} holds {} tokens; one sequence of {} and its next token need {}: give more text or "
-      "lower data.sequence to {} or less",
-      name, more, data_->count, sequence_, sequence_ + 1, std::max<int64_t>(data_->count - 1, 1)));
+      "'{}'{} holds {} tokens; one sequence of {} and its next token need {}: give more text{}",
+      name, more, data_->count, sequence_, sequence_ + 1,
+      most < kLeastSequence ? "" : fmt::format(" or lower data.sequence to {} or less", most)));
 }
 
 TokenWindow TokenWindows::at(int64_t index) const {

@@ -356,7 +356,10 @@ Status TrainingRun::write_metrics(const Json& record) {
     std::fputs((record.dump() + "\n").c_str(), stdout);
     std::fflush(stdout);
   }
-  return metrics_->write(record);
+  Status written = metrics_->write(record);
+  // A folder that went is the cause of whatever could not be done in it.
+  if (!written.is_ok()) STAGECOACH_RETURN_IF_ERROR(check_folder());
+  return written;
 }
 
 void TrainingRun::show_progress(const StepLoss& loss) {
@@ -465,8 +468,7 @@ Status TrainingRun::end_save_before_next() {
   if (waited >= kToldWaitS) {
     progress_.line(
         fmt::format("iteration {}: training waited {:.1f} s for the checkpoint of iteration {}, "
-                    "which was still "
-                    "being written; with a larger output.save_every it need not",
+                    "which was still being written; with a larger output.save_every it need not",
                     iteration_, waited, before));
   }
   return Status::ok();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,6 +91,18 @@ TEST(DecoderWeights, ATiedHeadMayStandUnderEitherName) {
   folder.expect_refused(
       "tensors 'lm_head.weight' and 'model.embed_tokens.weight' differ, but the model's head is "
       "its token embedding");
+}
+
+TEST(DecoderWeights, ATiedHeadOfAnotherShapeIsRefusedWithBothShapes) {
+  FixtureFolder folder("qwen3-tied-yarn");
+  FixtureFolder::Tensor head = folder.tensors.at("model.embed_tokens.weight");
+  std::string expected = format_shape(head.shape);
+  head.shape[0] /= 2;
+  head.values.resize(head.values.size() / 2);
+  folder.tensors["lm_head.weight"] = head;
+  folder.expect_refused(fmt::format(
+      "tensor 'lm_head.weight' has shape {}, expected {}, that of 'model.embed_tokens.weight'",
+      format_shape(head.shape), expected));
 }
 
 TEST(DecoderWeights, AnOwnHeadMustBeThere) {

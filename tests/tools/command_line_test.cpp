@@ -176,6 +176,32 @@ TEST(CommandLine, ASignalEndsAnyCommandWithTheContractsCode) {
   }
 }
 
+TEST(CommandLine, InterruptedWorkIsAnObjectToo) {
+  RunFolder folder;
+  Json model = folder.json("model.json");
+  model["vocab_size"] = 256;  // no separator, which would end a text
+  folder.write("model.json", model.dump());
+  ASSERT_EQ(folder.train({"train.iterations=1"}).exit_code, 0);
+  std::string text;
+  while (text.size() < 20'000'000) text += folder.read("train.txt");
+  folder.write("long.txt", text);
+  const std::vector<std::string> commands[] = {
+      {"eval", "--model", "out/checkpoint", "--data", "long.txt", "--json"},
+      {"generate", "--model", "out/checkpoint", "--prompt", "a", "--tokens", "1000000", "--json"}};
+  for (const std::vector<std::string>& arguments : commands) {
+    RunningCommand command(arguments, folder.path());
+    usleep(1'000'000);
+    command.send(SIGINT);
+    CommandResult result = command.wait();
+    ASSERT_EQ(result.exit_code, 130) << arguments[0] << ": " << result.errors;
+    Result<Json> json = Json::parse(result.output);
+    ASSERT_TRUE(json.is_ok()) << result.output;
+    EXPECT_EQ(number(*json, "exit_code"), 130);
+    EXPECT_THAT(json->find("error")->as_string(), HasSubstr("interrupted"));
+    EXPECT_THAT(result.errors, HasSubstr("stagecoach " + arguments[0] + ": interrupted"));
+  }
+}
+
 TEST(Devices, SaysHowCopiesBetweenDevicesGo) {
   CommandResult result = run_command({"devices", "--devices", "cpu:2", "--verbose", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;

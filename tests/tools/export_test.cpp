@@ -1,5 +1,8 @@
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/file.h"
@@ -121,6 +124,26 @@ TEST_F(Export, AFolderOfItsOwnThatComputesTheSame) {
   EXPECT_EQ(config.find("architectures")->items().front().as_string(), "GPT2LMHeadModel");
   // Nothing unfinished is left beside it.
   for (const std::string& name : folder_->list(".")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
+}
+
+TEST_F(Export, WhatAKilledExportLeftGoesWithTheNext) {
+  pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
+  std::string left = ".killed." + std::to_string(ended) + ".tmp";
+  std::string alive = ".killed." + std::to_string(::getpid()) + ".tmp";
+  std::string other = ".killed.more." + std::to_string(ended) + ".tmp";
+  for (const std::string& name : {left, alive, other}) {
+    std::filesystem::create_directory(folder_->file(name));
+    folder_->write(name + "/model.safetensors", "half");
+  }
+  Json json = exported("out", "killed");
+  EXPECT_FALSE(folder_->exists(left));
+  EXPECT_TRUE(folder_->exists(alive));
+  EXPECT_TRUE(folder_->exists(other));
+  EXPECT_THAT(texts(json, "notes"), Contains(HasSubstr(left)));
+  EXPECT_TRUE(folder_->exists("killed/model.safetensors"));
+  for (const std::string& name : {alive, other}) std::filesystem::remove_all(folder_->file(name));
 }
 
 TEST_F(Export, DtypesAreRoundedToTheNearestEven) {

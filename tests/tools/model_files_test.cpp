@@ -15,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 namespace fs = std::filesystem;
 
@@ -187,11 +188,46 @@ TEST_F(ModelFiles, TensorsThatTheModelDoesNotHaveAreRefused) {
   float value = 1;
   tensors.push_back({"transformer.h.0.attn.extra.bias", SafetensorsType::kF32, {1}, &value});
   write_single(std::move(tensors));
-  CommandResult result = train();
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.errors, HasSubstr("1 tensors belong to no parameter of the model: "
-                                       "'transformer.h.0.attn.extra.bias'"));
-  EXPECT_FALSE(folder_->exists("never"));
+  expect_refused(1, AllOf(HasSubstr("1 tensors belong to no parameter of the model: "
+                                    "'transformer.h.0.attn.extra.bias'"),
+                          HasSubstr("is config.json the one")));
+}
+
+TEST_F(ModelFiles, NamesInFilesAreShownToTerminalsAndNotObeyed) {
+  WeightFolder hf = WeightFolder::open(path("hf")).value();
+  std::vector<SafetensorsTensor> tensors = tensors_of(hf);
+  float value = 1;
+  tensors.push_back({"red\x1b[31m\nname", SafetensorsType::kF32, {1}, &value});
+  tensors.push_back({"empty\x1b[2J", SafetensorsType::kF32, {0}, &value});
+  write_single(std::move(tensors));
+  expect_refused(1, AllOf(HasSubstr("'red\\x1b[31m\\x0aname'"), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(train().errors, HasSubstr("empty tensor 'empty\\x1b[2J' is ignored"));
+  CommandResult named = run_command({"inspect", "m\x1b[2J"}, folder_->path());
+  EXPECT_THAT(named.errors, AllOf(HasSubstr("m\\x1b[2J"), Not(HasSubstr("\x1b"))));
+}
+
+TEST_F(ModelFiles, AConfigOfAnotherModelIsRefusedBeforeAnythingIsRead) {
+  change_config("n_layer", 3);
+  expect_refused(1, AllOf(HasSubstr("12 of the model's tensors are missing: "
+                                    "'transformer.h.2.ln_1.weight'"),
+                          HasSubstr("is config.json the one")));
+  change_config("n_layer", 1);
+  expect_refused(1, HasSubstr("12 tensors belong to no parameter of the model"));
+  change_config("n_layer", 2);
+  change_config("n_inner", 48);
+  expect_refused(1, AllOf(HasSubstr("tensor 'transformer.h.0.mlp.c_fc.weight' has shape [16,64], "
+                                    "expected [16,48]"),
+                          HasSubstr("is config.json the one")));
+  // As one line, and as JSON for scripts.
+  auto line = [](const CommandResult& result) {
+    return result.errors.substr(result.errors.find(": ") + 2);
+  };
+  CommandResult inspected = run_command({"inspect", "m", "--json"}, folder_->path());
+  EXPECT_EQ(line(inspected), line(run_command({"eval", "--model", "m", "--data", "validation.txt"},
+                                              folder_->path())));
+  Json refusal = Json::parse(inspected.output).value();
+  EXPECT_EQ(refusal.find("error")->as_string() + "\n", line(inspected));
+  EXPECT_EQ(number(refusal, "exit_code"), 1);
 }
 
 // Field report 7.

@@ -114,7 +114,7 @@ class Prepare(unittest.TestCase):
         result = self.run_script('--tokenizer', tokenizer, '--out', 'out', *arguments)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertNotIn('Traceback', result.stderr)
-        self.assertEqual(list((self.folder / 'out').glob('*')), [])
+        self.assertFalse((self.folder / 'out').exists(), 'an empty folder was left behind')
         return result.stderr
 
     def stand_in(self):
@@ -210,6 +210,29 @@ class Prepare(unittest.TestCase):
         self.assertIn('would both become', self.refusal('x.txt', 'y/x.txt'))
         self.assertEqual(self.run_script('--tokenizer', 'bytes', 'x.txt').returncode, 1)
 
+    def test_refusals_are_objects_for_scripts_and_leave_nothing(self):
+        self.write('x.jsonl', '[1]\n')
+        for out in ('new', 'new/er/out'):
+            result = self.run_script('--tokenizer', 'bytes', '--out', out, '--json', 'x.jsonl')
+            self.assertEqual(result.returncode, 1)
+            refusal = json.loads(result.stdout)
+            self.assertIn('expected an object', refusal['error'])
+            self.assertEqual(refusal['exit_code'], 1)
+            self.assertEqual(result.stderr, f'stagecoach-prepare: {refusal["error"]}\n')
+            self.assertFalse((self.folder / 'new').exists())
+        self.assertIn('error', json.loads(self.run_script('--json', '--nonsense').stdout))
+        # What was there stays.
+        (self.folder / 'mine').mkdir()
+        self.run_script('--tokenizer', 'bytes', '--out', 'mine', 'x.jsonl')
+        self.assertTrue((self.folder / 'mine').exists())
+
+    def test_names_are_shown_and_not_obeyed(self):
+        self.write('x\x1b[2J\n.jsonl', '[1]\n')
+        message = self.refusal('x\x1b[2J\n.jsonl')
+        self.assertIn('x\\x1b[2J\\n.jsonl', message)
+        self.assertNotIn('\x1b', message)
+        self.assertEqual(message.count('\n'), 1)
+
     def test_a_file_in_the_way_is_not_replaced_unless_it_is_a_token_file(self):
         self.write('a.txt', 'text')
         self.write('out/a.bin', 'mine')
@@ -239,13 +262,16 @@ class Prepare(unittest.TestCase):
     def test_an_interrupt_leaves_nothing(self):
         self.write('a.jsonl', '{"prompt": "a", "completion": "new"}\n' * 300_000)
         with subprocess.Popen([sys.executable, SCRIPT, '--tokenizer', 'bytes', '--out', 'out',
-                               'a.jsonl'], cwd=self.folder, env=self.environment) as running:
+                               '--json', 'a.jsonl'], cwd=self.folder, env=self.environment,
+                              stdout=subprocess.PIPE, text=True) as running:
             deadline = time.monotonic() + 30
             while not list((self.folder / 'out').glob('*.tmp')) and time.monotonic() < deadline:
                 time.sleep(0.01)
             running.send_signal(signal.SIGINT)
+            answer = json.loads(running.stdout.read())
         self.assertEqual(running.returncode, 130)
-        self.assertEqual(list((self.folder / 'out').glob('*')), [])
+        self.assertEqual(answer['exit_code'], 130)
+        self.assertFalse((self.folder / 'out').exists())
 
     # Field report 78: one start token, from whoever owns it.
     def test_tokenizer_folders_add_their_own_tokens_once(self):

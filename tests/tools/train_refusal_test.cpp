@@ -13,6 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 /// Runs that must be refused before they touch the output folder.
 class TrainRefusal : public testing::Test {
@@ -119,6 +120,33 @@ TEST_F(TrainRefusal, WhatIsInTheWayOfCheckpoints) {
     EXPECT_EQ(folder_.read(std::string("out/") + name + "/notes.txt"), "precious");
     std::filesystem::remove_all(folder_.file("out"));
   }
+}
+
+TEST_F(TrainRefusal, FoldersWithNamesThatAreTooLong) {
+  std::string deep;
+  for (int i = 0; i < 45; ++i) deep += std::string(90, 'd') + "/";
+  for (const std::string& name : {std::string(300, 'x'), "new/" + std::string(256, 'x'), deep}) {
+    CommandResult result = folder_.train({"output.dir=" + name});
+    EXPECT_EQ(result.exit_code, 1) << result.errors;
+    EXPECT_THAT(result.errors,
+                AllOf(HasSubstr("output.dir"), HasSubstr("at most"), HasSubstr("name a shorter")));
+    EXPECT_FALSE(folder_.exists("new"));
+  }
+}
+
+TEST_F(TrainRefusal, DataThatAreLinksToNowhereAndTextsThatAreTooShort) {
+  std::filesystem::create_symlink("../gone/text.txt", folder_.file("link.txt"));
+  CommandResult link = folder_.train({"data.train=[\"link.txt\"]"});
+  EXPECT_EQ(link.exit_code, 1);
+  EXPECT_THAT(link.errors, AllOf(HasSubstr("'link.txt': it is a link to '../gone/text.txt', which "
+                                           "is not there"),
+                                 HasSubstr("bring that file back or name another")));
+  folder_.write("short.txt", "ab");
+  CommandResult too_short = folder_.train({"data.train=[\"short.txt\"]"});
+  EXPECT_EQ(too_short.exit_code, 1);
+  EXPECT_THAT(too_short.errors,
+              AllOf(HasSubstr("give more text"), Not(HasSubstr("lower data.sequence"))));
+  EXPECT_FALSE(folder_.exists("out"));
 }
 
 // The newest without the file that says what it is: an older one is used, and it is replaced.

@@ -368,6 +368,23 @@ TEST_F(TrainRun, AFolderThatIsTakenAwayIsNotMadeAnew) {
   EXPECT_FALSE(folder_.exists("out"));
 }
 
+TEST_F(TrainRun, MetricsThatAreTakenAwayEndTheRunWhichCanGoOn) {
+  std::vector<std::string> settings = {"train.iterations=1000000", "output.save_every=5"};
+  RunningCommand command(folder_.train_arguments(settings, {"--json"}), folder_.path());
+  ASSERT_TRUE(command.wait_for_output("\"iteration\":12,"));
+  std::filesystem::remove(folder_.path() + "/out/metrics.jsonl");
+  CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("'out/metrics.jsonl' was moved or removed"));
+  EXPECT_THAT(result.errors, HasSubstr("run the same command again"));
+  RunningCommand again(folder_.train_arguments(settings, {"--json"}), folder_.path());
+  ASSERT_TRUE(again.wait_for_output("\"iteration\":"));
+  again.send(SIGINT);
+  CommandResult resumed = again.wait();
+  EXPECT_EQ(resumed.exit_code, 130);
+  EXPECT_THAT(resumed.errors, HasSubstr("continuing from out/checkpoint-"));
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Field report 56: the peak of a run that saves forty times is that of one that saves once.
 TEST_F(TrainRun, SavesTakeNoMemoryThatGrows) {
@@ -564,6 +581,7 @@ TEST_F(TrainRun, FullDiskAtALineOfMetricsEndsTheRunAndNamesTheFile) {
   EXPECT_EQ(result.signal, 0);
   EXPECT_THAT(result.errors, HasSubstr("mounted/metrics.jsonl"));
   EXPECT_THAT(result.errors, HasSubstr("No space left"));
+  EXPECT_THAT(result.errors, HasSubstr("make room there, and run the same command again"));
   std::string lines = folder_.read("mounted/metrics.jsonl");
   EXPECT_TRUE(lines.empty() || lines.back() == '\n') << "half a line is left";
 }

@@ -222,6 +222,28 @@ TEST_F(Checkpoint, FoldersOfOthersAreLeftAlone) {
   EXPECT_FALSE(fs::exists(folder_.file("checkpoint-2")));
 }
 
+TEST_F(Checkpoint, AFolderInPlaceOfTheLinkStaysAndNothingIsLeftBesideIt) {
+  std::unique_ptr<Trainer> trained = trainer();
+  train(*trained, 1);
+  ASSERT_TRUE(save(*trained).is_ok());
+  fs::remove(folder_.file("checkpoint"));
+  fs::create_directory(folder_.file("checkpoint"));
+  ASSERT_TRUE(write_file_atomically(folder_.file("checkpoint/notes.txt"), "precious").is_ok());
+  train(*trained, 1);
+  Status status = save(*trained);
+  EXPECT_EQ(status.code(), StatusCode::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint' is a folder where the link"));
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint-2' is whole: move the folder away"));
+  EXPECT_EQ(*read_file(folder_.file("checkpoint/notes.txt")), "precious");
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::EndsWith(".tmp")));
+  }
+  std::vector<std::string> notes;
+  std::optional<FoundCheckpoint> found = find(&notes);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->record.iteration, 2);
+}
+
 TEST_F(Checkpoint, FormatsOfOtherVersionsAreRefusedNotSkipped) {
   std::unique_ptr<Trainer> trained = trainer();
   train(*trained, 1);

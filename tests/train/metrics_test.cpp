@@ -52,6 +52,25 @@ TEST(Metrics, ReopeningDropsWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(*read_file(path), "");
 }
 
+TEST(Metrics, AFileThatIsTakenAwayIsNoticedAtTheNextLine) {
+  TemporaryFolder folder;
+  std::string path = folder.file("metrics.jsonl");
+  for (bool is_replaced : {false, true}) {
+    MetricsWriter writer = MetricsWriter::open(path, 0).value();
+    ASSERT_TRUE(writer.write(line_of(1)).is_ok());
+    ASSERT_EQ(std::rename(path.c_str(), folder.file("moved").c_str()), 0);
+    if (is_replaced) {
+      ASSERT_TRUE(write_file_atomically(path, "").is_ok());
+    }
+    Status status = writer.write(line_of(2));
+    EXPECT_EQ(status.code(), StatusCode::kIo);
+    EXPECT_THAT(status.message(),
+                testing::AllOf(testing::HasSubstr("'" + path + "' was "),
+                               testing::HasSubstr(is_replaced ? "replaced" : "moved or removed"),
+                               testing::HasSubstr("run the same command again")));
+  }
+}
+
 TEST(Metrics, FailuresNameTheFile) {
   Result<MetricsWriter> nowhere = MetricsWriter::open("/nonexistent/metrics.jsonl", 0);
   ASSERT_FALSE(nowhere.is_ok());
