@@ -1,6 +1,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <malloc.h>
+#include <string_view>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -28,8 +29,24 @@ void save_address_space() {
   static_cast<void>(::mallopt(M_ARENA_MAX, 1));
 }
 
+/// Whether the one JSON object is still owed; training owes lines.
+volatile std::sig_atomic_t owes_object = 0;
+
+bool owes_json_object(int argument_count, char** arguments) {
+  bool asked = false;
+  for (int i = 1; i < argument_count; ++i) {
+    std::string_view argument = arguments[i];
+    if (argument == "train") return false;
+    asked = asked || argument == "--json";
+  }
+  return asked;
+}
+
 /// Commands that hold something to put in order first, as training does, take over these signals.
 extern "C" void end_interrupted(int) {
+  constexpr char kObject[] = "{\"error\":\"interrupted\",\"exit_code\":130}\n";
+  // Nobody is left to tell when that cannot be written.
+  if (owes_object != 0) static_cast<void>(::write(STDOUT_FILENO, kObject, sizeof(kObject) - 1) > 0);
   ::_exit(stagecoach::kExitInterrupted);
 }
 
@@ -41,6 +58,7 @@ int main(int argument_count, char** arguments) {
   save_address_space();
   // A file size limit is an error of the write that meets it, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  owes_object = owes_json_object(argument_count, arguments) ? 1 : 0;
   std::signal(SIGINT, end_interrupted);
   std::signal(SIGTERM, end_interrupted);
   std::vector<Command> commands;

@@ -173,6 +173,9 @@ TEST(CommandLine, ASignalEndsAnyCommandWithTheContractsCode) {
     CommandResult result = command.wait();
     EXPECT_EQ(result.exit_code, 130);
     EXPECT_EQ(result.signal, 0);
+    Result<Json> json = Json::parse(result.output);
+    ASSERT_TRUE(json.is_ok()) << result.output;
+    EXPECT_EQ(number(*json, "exit_code"), 130);
   }
 }
 
@@ -198,7 +201,6 @@ TEST(CommandLine, InterruptedWorkIsAnObjectToo) {
     ASSERT_TRUE(json.is_ok()) << result.output;
     EXPECT_EQ(number(*json, "exit_code"), 130);
     EXPECT_THAT(json->find("error")->as_string(), HasSubstr("interrupted"));
-    EXPECT_THAT(result.errors, HasSubstr("stagecoach " + arguments[0] + ": interrupted"));
   }
 }
 

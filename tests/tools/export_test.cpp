@@ -1,3 +1,4 @@
+#include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -124,6 +125,33 @@ TEST_F(Export, AFolderOfItsOwnThatComputesTheSame) {
   EXPECT_EQ(config.find("architectures")->items().front().as_string(), "GPT2LMHeadModel");
   // Nothing unfinished is left beside it.
   for (const std::string& name : folder_->list(".")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
+}
+
+TEST_F(Export, AnInterruptLeavesNothingAndIsAnObject) {
+  folder_->write("wide.json", R"({
+    "model_type": "gpt2", "vocab_size": 257, "n_positions": 32, "n_embd": 256, "n_layer": 4,
+    "n_head": 4, "activation_function": "gelu_new"})");
+  CommandResult trained =
+      folder_->train({"model.path=wide.json", "train.iterations=1", "output.dir=wide"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+  int interrupted = 0;
+  for (int delay_ms = 1; interrupted < 3 && delay_ms < 2000; delay_ms += 1 + delay_ms / 10) {
+    std::string out = "interrupted-" + std::to_string(delay_ms);
+    RunningCommand command(arguments("wide", out, {"--json"}), folder_->path());
+    usleep(static_cast<useconds_t>(delay_ms * 1000));
+    command.send(SIGINT);
+    CommandResult result = command.wait();
+    if (result.signal != 0) continue;  // it came before the program had begun
+    Result<Json> json = Json::parse(result.output);
+    ASSERT_TRUE(json.is_ok()) << result.exit_code << result.output << result.errors;
+    if (result.exit_code == 0) continue;  // and here it was done
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_EQ(number(*json, "exit_code"), 130);
+    EXPECT_FALSE(folder_->exists(out));
+    for (const std::string& name : folder_->list(".")) EXPECT_THAT(name, Not(HasSubstr(".tmp")));
+    if (!result.errors.empty()) ++interrupted;  // the export itself has said so
+  }
+  EXPECT_GT(interrupted, 0);
 }
 
 TEST_F(Export, WhatAKilledExportLeftGoesWithTheNext) {
