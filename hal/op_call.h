@@ -83,6 +83,22 @@ struct GatedNumbers {
   bool is_interleaved = false;  ///< one tensor holds a row's gates and ups in turn, gate first
 };
 
+/// The loss of a cross-entropy row: (1 - label_smoothing) * -log p(label) + label_smoothing * mean
+/// over V of -log p + z_loss * lse^2, where p is the softmax of its logits and lse the log of its
+/// denominator. As they stand: plain cross-entropy, bit for bit.
+struct LossTerms {
+  float z_loss = 0.0f;           ///< >= 0
+  float label_smoothing = 0.0f;  ///< [0, 1)
+
+  /// What is taken from a row's softmax, at the label and elsewhere, for the logits' gradient.
+  float other_share(int64_t vocabulary) const {
+    return label_smoothing / static_cast<float>(vocabulary);
+  }
+  float label_share(int64_t vocabulary) const {
+    return 1.0f - label_smoothing + other_share(vocabulary);
+  }
+};
+
 /// What of an AdamW update is equal for all elements.
 struct AdamWFactors {
   float beta1, one_minus_beta1;
@@ -120,6 +136,7 @@ struct OpCall {
   int64_t head_dim = 0;
   int64_t window = 0;  ///< attention: keys a query sees, itself the last; 0: all up to itself
   GatedNumbers gated;
+  LossTerms loss_terms;
   AdamWNumbers adamw;
 };
 

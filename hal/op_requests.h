@@ -55,16 +55,14 @@ struct OpRequests {
   struct AttentionForward {
     TensorView out, lse, qkv, sinks, document_starts;
     int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
-    float scale = 1.0f;
-    float drop_probability = 0.0f;
+    float scale = 1.0f, drop_probability = 0.0f;
     RandomKey key;
     Label label;
   };
   struct AttentionBackward {
     TensorView qkv_grad, out_grad, qkv, out, lse, sinks, document_starts;
     int64_t sequence = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
-    float scale = 1.0f;
-    float drop_probability = 0.0f;
+    float scale = 1.0f, drop_probability = 0.0f;
     RandomKey key;
     Label label;
   };
@@ -92,17 +90,20 @@ struct OpRequests {
   struct LinearCrossEntropyForward {
     TensorView loss, lse, hidden, weight, labels;
     Label label;
+    LossTerms terms = {};
   };
   struct LinearCrossEntropyBackwardInput {
     TensorView hidden_grad, hidden, weight, labels, lse;
     float scale = 1.0f;
     bool accumulate = false;
     Label label;
+    LossTerms terms = {};
   };
   struct LinearCrossEntropyBackwardWeight {
     TensorView weight_grad, hidden, weight, labels, lse;
     float scale = 1.0f;
     Label label;
+    LossTerms terms = {};
   };
   struct SquaredErrorForward {
     TensorView loss, prediction, target;
@@ -179,8 +180,7 @@ struct OpRequests {
   struct AdamW {
     TensorView parameters, first_moment, second_moment, gradient;
     AdamWNumbers numbers;
-    float epsilon = 1e-8f;
-    float gradient_scale = 1.0f;
+    float epsilon = 1e-8f, gradient_scale = 1.0f;
     Label label;
   };
   struct FiniteCheck {

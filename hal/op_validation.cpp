@@ -273,6 +273,7 @@ class Validator {
     STAGECOACH_RETURN_IF_ERROR(check_all(&Validator::check_shape));
     STAGECOACH_RETURN_IF_ERROR(check_rows());
     STAGECOACH_RETURN_IF_ERROR(check_gate());
+    STAGECOACH_RETURN_IF_ERROR(check_loss_terms());
     STAGECOACH_RETURN_IF_ERROR(check_adamw());
     STAGECOACH_RETURN_IF_ERROR(check_experts());
     return check_aliasing();
@@ -320,6 +321,7 @@ class Validator {
                    bool at_least);
   Status check_rows() const;
   Status check_gate() const;
+  Status check_loss_terms() const;
   Status check_adamw() const;
   Status check_experts() const;
   Status check_aliasing() const;
@@ -576,6 +578,15 @@ Status Validator::check_gate() const {
   if (sizes_['G'] == expected) return Status::ok();
   return refuse(fmt::format("gate has {} columns, expected {} for {} columns of the result",
                             sizes_['G'], expected, sizes_['C']));
+}
+
+Status Validator::check_loss_terms() const {
+  const LossTerms& terms = call_.loss_terms;
+  bool smooths = terms.label_smoothing >= 0.0f && terms.label_smoothing < 1.0f;
+  if (smooths && terms.z_loss >= 0.0f && std::isfinite(terms.z_loss)) return Status::ok();
+  return refuse(fmt::format(
+      "z_loss is {}, label_smoothing {}: expected a finite number >= 0 and one in [0, 1)",
+      terms.z_loss, terms.label_smoothing));
 }
 
 Status Validator::check_adamw() const {

@@ -149,9 +149,11 @@ Result<Timepoint> Ops::dropout(Stream& stream, const Dropout& request) {
 
 Result<Timepoint> Ops::linear_cross_entropy_forward(Stream& stream,
                                                     const LinearCrossEntropyForward& request) {
-  return run(stream, make_op_call(OpKind::kLinearCrossEntropyForward, request.label,
-                                  {request.loss, request.lse},
-                                  {request.hidden, request.weight, request.labels}));
+  OpCall call =
+      make_op_call(OpKind::kLinearCrossEntropyForward, request.label, {request.loss, request.lse},
+                   {request.hidden, request.weight, request.labels});
+  call.loss_terms = request.terms;
+  return run(stream, call);
 }
 
 Result<Timepoint> Ops::linear_cross_entropy_backward_input(
@@ -159,6 +161,7 @@ Result<Timepoint> Ops::linear_cross_entropy_backward_input(
   OpCall call =
       make_op_call(OpKind::kLinearCrossEntropyBackwardInput, request.label, {request.hidden_grad},
                    {request.hidden, request.weight, request.labels, request.lse});
+  call.loss_terms = request.terms;
   call.scale = request.scale;
   call.accumulate = request.accumulate;
   return run(stream, call);
@@ -169,6 +172,7 @@ Result<Timepoint> Ops::linear_cross_entropy_backward_weight(
   OpCall call =
       make_op_call(OpKind::kLinearCrossEntropyBackwardWeight, request.label, {request.weight_grad},
                    {request.hidden, request.weight, request.labels, request.lse});
+  call.loss_terms = request.terms;
   call.scale = request.scale;
   return run(stream, call);
 }

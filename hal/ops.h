@@ -96,7 +96,8 @@ class Ops : public OpRequests, public ExpertOps {
 
   /// Fused linear + cross-entropy: logits = hidden[R,C] * weight[V,C]^T exist only in pieces.
   /// labels int32 [R], -1 = ignored, others outside [0,V) a data loss failure of the stream.
-  /// loss[R] fp32 (0 where ignored), lse[R] fp32. Call: loss, lse | hidden, weight, labels.
+  /// loss[R] fp32 with its LossTerms (0 where ignored), lse[R] fp32.
+  /// Call: loss, lse | hidden, weight, labels.
   Result<Timepoint> linear_cross_entropy_forward(Stream& stream,
                                                  const LinearCrossEntropyForward& request);
   /// hidden_grad = scale * d(sum of losses)/d hidden.

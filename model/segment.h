@@ -64,6 +64,8 @@ class SegmentRun {
   /// Labels [rows, columns].
   virtual TensorView labels() = 0;
   virtual float loss_scale() const = 0;
+  /// What a cross-entropy has besides, none in evaluation.
+  virtual LossTerms loss_terms() const = 0;
   /// False in evaluation: nothing is dropped.
   virtual bool training() const = 0;
   /// Key of random site `site` of this layer; equal in forward, recompute and backward.

@@ -94,6 +94,7 @@ class ChainRun final : public SegmentRun {
             Shape{run_.shape.rows(), label.columns}};
   }
   float loss_scale() const override { return run_.loss_scale; }
+  LossTerms loss_terms() const override { return run_.loss_terms; }
   bool training() const override { return run_.training; }
 
   RandomKey key(uint32_t site) const override {

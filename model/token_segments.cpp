@@ -80,6 +80,7 @@ Status LinearCrossEntropySegment::forward(SegmentRun& run) const {
   request.hidden = run.activation(options_.hidden);
   request.weight = parameter_of(run, options_.weight);
   request.labels = as_vector(run.labels());
+  request.terms = run.loss_terms();
   request.label = forward_label();
   return run.ops().linear_cross_entropy_forward(run.stream(), request).status();
 }
@@ -92,6 +93,7 @@ Status LinearCrossEntropySegment::backward_input(SegmentRun& run) const {
   request.weight = parameter_of(run, options_.weight);
   request.labels = as_vector(run.labels());
   request.lse = as_vector(run.activation(options_.lse));
+  request.terms = run.loss_terms();
   request.scale = run.loss_scale();
   request.accumulate = run.gradient_accumulates(options_.hidden);
   request.label = input_label();
@@ -105,6 +107,7 @@ Status LinearCrossEntropySegment::backward_weight(SegmentRun& run) const {
   request.weight = parameter_of(run, options_.weight);
   request.labels = as_vector(run.labels());
   request.lse = as_vector(run.activation(options_.lse));
+  request.terms = run.loss_terms();
   request.scale = run.loss_scale();
   request.label = weight_label();
   return run.ops().linear_cross_entropy_backward_weight(run.stream(), request).status();

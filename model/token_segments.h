@@ -26,7 +26,8 @@ class EmbeddingSegment final : public BasicSegment {
 };
 
 /// loss[R, 1] (fp32) = cross-entropy of softmax(hidden weight^T) against labels int32 [R, 1]; -1 is
-/// ignored. Logits never exist as a whole. Gradients start here, times the run's loss scale.
+/// ignored. Logits never exist as a whole. Gradients start here, times the run's loss scale. The
+/// run's loss terms are added.
 class LinearCrossEntropySegment final : public BasicSegment {
  public:
   struct Options {

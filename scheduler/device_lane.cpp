@@ -478,6 +478,7 @@ Status DeviceLane::compute(int slot, int action) {
   run.ops = &device_.ops();
   run.shape = context_->shape;
   run.loss_scale = context_->input->loss_scale;
+  run.loss_terms = context_->input->loss_terms;
   run.training = !context_->input->inference;
   run.key.seed = context_->input->seed;
   run.key.iteration = context_->input->iteration;

@@ -32,6 +32,7 @@ struct PassInput {
   uint32_t iteration = 0;
   uint64_t seed = 0;
   float loss_scale = 1;
+  LossTerms loss_terms;
   std::vector<BufferView> inputs;  ///< per micro-batch, pinned
   std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned

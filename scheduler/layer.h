@@ -71,6 +71,7 @@ struct LayerRun {
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to; frozen: none
   RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
   float loss_scale = 1;  ///< factor of the loss gradient: 1 / target tokens of the step
+  LossTerms loss_terms;  ///< none in evaluation
   bool training = true;  ///< false: no dropout (evaluation and generation)
 };
 

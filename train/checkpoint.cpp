@@ -596,7 +596,9 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
                          {"data", "seed"},
                          {"data", "tokenizer"},
                          {"data", "packing"},
-                         {"train", "batch"}}) {
+                         {"train", "batch"},
+                         {"train", "z_loss"},
+                         {"train", "label_smoothing"}}) {
     STAGECOACH_RETURN_IF_ERROR(compare(entry));
   }
   for (const auto& member : here.find("optimizer")->members()) {

@@ -48,6 +48,8 @@ struct RunConfig {
   int64_t log_every = 1;
   std::string deterministic = "auto";
   double loss_scale = 0;  ///< of fp16: where it starts; 0: "auto"
+  double z_loss = 0;      ///< times the squared log of the softmax denominator; 0 = off
+  double label_smoothing = 0;
 };
 
 /// `[optimizer]`

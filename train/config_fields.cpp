@@ -466,6 +466,9 @@ void add_run(std::vector<ConfigField>& fields) {
   fields.push_back(integer_field<int64_t>("train.log_every", AT(train.log_every), 1, kMaxCount));
   fields.push_back(deterministic_field());
   fields.push_back(loss_scale_field());
+  fields.push_back(number_field("train.z_loss", AT(train.z_loss), {0, kMostZLoss}));
+  fields.push_back(
+      number_field("train.label_smoothing", AT(train.label_smoothing), {0, 1, false, true}));
 }
 
 void add_optimizer(std::vector<ConfigField>& fields) {

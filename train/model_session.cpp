@@ -51,6 +51,8 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   options.weight_decay = config.optimizer.weight_decay;
   if (config.train.loss_scale > 0) options.loss_scale = config.train.loss_scale;
   options.clip_norm = config.optimizer.clip_norm;
+  options.z_loss = config.train.z_loss;
+  options.label_smoothing = config.train.label_smoothing;
   options.device_share = config.optimizer.device_share;
   options.timeout_ns = config.devices.timeout_ns;
   options.trace = config.output.trace;

@@ -617,6 +617,8 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   STAGECOACH_ASSIGN_OR_RETURN(double scale, impl.loss_scale_of_pass());
   pass.loss_scale = static_cast<float>(
       scale / static_cast<double>(loss.step_targets > 0 ? loss.step_targets : targets));
+  pass.loss_terms.z_loss = static_cast<float>(impl.options.z_loss);
+  pass.loss_terms.label_smoothing = static_cast<float>(impl.options.label_smoothing);
   pass.times_layers = impl.tuner->times_layers();
   const Plan& plan = impl.planned.plan_of_pass(impl.passes_of_plan++);
   ++impl.passes_of_step[impl.steps_asked];

@@ -100,11 +100,11 @@ class Trainer {
 
   /// Forward and backward of one batch, split into micro-batches along the first dimension;
   /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; labels -1 and
-  /// -100 are ignored. The loss is the sum over targets divided by their number (see LossOptions);
-  /// without any, nothing is computed and both are 0. Returns when the loss is known; unless
-  /// updates are `barrier`, backward may still be running. Errors: invalid argument for shapes;
-  /// whatever a device reports, naming device, verb and label, in this pass or in what was still
-  /// running of earlier ones.
+  /// -100 are ignored. The loss is the sum over targets divided by their number (see LossOptions),
+  /// with z-loss and label smoothing, as it is minimised; without any, nothing is computed and both
+  /// are 0. Returns when the loss is known; unless updates are `barrier`, backward may still be
+  /// running. Errors: invalid argument for shapes; whatever a device reports, naming device, verb
+  /// and label, in this pass or in what was still running of earlier ones.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
                                     const LossOptions& loss = {});
   /// One optimizer update with the gathered gradients: made before this returns with `barrier`,
@@ -133,7 +133,8 @@ class Trainer {
   /// Steps that have ended since the last call, in order.
   std::vector<StepUpdate> take_updates();
 
-  /// Loss without gradients or dropout. A batch of fewer sequences than options.batch is allowed
+  /// Loss without gradients or dropout: plain cross-entropy, without z-loss and label smoothing. A
+  /// batch of fewer sequences than options.batch is allowed
   /// for integer labels; one without targets has loss 0.
   Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
   /// Output of the last layer, rows x columns fp32 (for networks that end in logits).

@@ -133,8 +133,27 @@ UpdateNumbers common_update_numbers(const TrainerOptions& options, int64_t step)
   return numbers;
 }
 
+namespace {
+
+Status check_loss_terms(const TrainerOptions& options) {
+  if (!(options.z_loss >= 0 && options.z_loss <= kMostZLoss)) {
+    return invalid_argument(
+        fmt::format("z_loss is {}; it must be from 0 up to {}", options.z_loss, kMostZLoss));
+  }
+  // Rounded to fp32 it must stay below 1 too.
+  if (!(options.label_smoothing >= 0 && static_cast<float>(options.label_smoothing) < 1.0f)) {
+    return invalid_argument(
+        fmt::format("label_smoothing is {}; it must be from 0 up to, not including, 1",
+                    options.label_smoothing));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
 Status check_trainer_options(const TrainerOptions& options, size_t devices) {
   if (devices == 0) return invalid_argument("training needs at least one device");
+  STAGECOACH_RETURN_IF_ERROR(check_loss_terms(options));
   STAGECOACH_RETURN_IF_ERROR(check_optimizer(options));
   STAGECOACH_RETURN_IF_ERROR(check_schedule(options));
   if (options.schedule == "single" && devices != 1) {

@@ -50,6 +50,8 @@ struct TrainerOptions {
   double momentum = 0.9;             ///< of sgd; 0: none, and no memory for it
   double weight_decay = 0.1;         ///< of parameters with `decay`
   double clip_norm = 1.0;            ///< 0 = off
+  double z_loss = 0;                 ///< LossTerms of training, never of evaluation
+  double label_smoothing = 0;
   /// Of trained elements, 0 to 1: updated on devices, in whole blocks; kAutoShare: as is measured.
   double device_share = 0;
   double loss_scale = kInitialLossScale;  ///< of fp16: where it starts
@@ -83,6 +85,9 @@ Status check_trainer_options(const TrainerOptions& options, size_t devices);
 
 /// Most of optimizer.clip_norm: far beyond what any norm is.
 inline constexpr double kMostClipNorm = 1e9;
+
+/// Most of train.z_loss; what is published is 1e-4 and less.
+inline constexpr double kMostZLoss = 1;
 
 /// Refuses what this version's optimizers do not do. Pure.
 Status check_optimizer(const TrainerOptions& options);

@@ -19,6 +19,7 @@ struct CrossEntropy {
       : hidden{tensor_data(call.inputs[0]), call.inputs[0].dtype, call.inputs[0].shape[1], false},
         weight{tensor_data(call.inputs[1]), call.inputs[1].dtype, call.inputs[1].shape[1], false},
         labels(typed_data<int32_t>(call.inputs[2])),
+        terms(call.loss_terms),
         rows(call.inputs[0].shape[0]),
         columns(call.inputs[0].shape[1]),
         vocabulary(call.inputs[1].shape[0]) {}
@@ -32,12 +33,25 @@ struct CrossEntropy {
                   false);
   }
 
+  /// The loss of a row with a label, from what all tiles of the vocabulary had of it.
+  float row_loss(float lse, float label_logit, float logit_sum) const {
+    float loss = lse - label_logit;
+    if (terms.label_smoothing > 0.0f) {
+      float smooth = lse - logit_sum / static_cast<float>(vocabulary);
+      loss += terms.label_smoothing * (smooth - loss);
+    }
+    if (terms.z_loss > 0.0f) loss += terms.z_loss * lse * lse;
+    return loss;
+  }
+
   /// grad[count, entries] = scale * d loss / d logits; zero in rows without a label.
   void compute_logit_grads(const float* lse, float scale, int64_t row, int64_t count, int64_t entry,
                            int64_t entries, float* grad) const {
     ScratchFrame frame;
     float* logits = frame.floats(count * entries);
     compute_logits(row, count, entry, entries, logits);
+    float other = scale * terms.other_share(vocabulary);
+    float at_label = scale * (1.0f - terms.label_smoothing);
     for (int64_t i = 0; i < count; ++i) {
       float* line = grad + i * entries;
       int32_t label = labels[row + i];
@@ -45,14 +59,19 @@ struct CrossEntropy {
         std::fill_n(line, entries, 0.0f);
         continue;
       }
-      vec::exp_shifted(line, logits + i * entries, lse[row + i], scale, entries);
-      if (label >= entry && label < entry + entries) line[label - entry] -= scale;
+      float factor = scale * (1.0f + 2.0f * terms.z_loss * lse[row + i]);
+      vec::exp_shifted(line, logits + i * entries, lse[row + i], factor, entries);
+      if (other != 0.0f) {
+        for (int64_t k = 0; k < entries; ++k) line[k] -= other;
+      }
+      if (label >= entry && label < entry + entries) line[label - entry] -= at_label;
     }
   }
 
   Matrix hidden;
   Matrix weight;
   const int32_t* labels;
+  LossTerms terms;
   int64_t rows;
   int64_t columns;
   int64_t vocabulary;
@@ -65,7 +84,8 @@ Status check_labels(const OpCall& call, const CrossEntropy& loss) {
 /// What a tile of the vocabulary contributes to a row's loss.
 struct Partial {
   float maximum;
-  float sum;  // of exp(logit - maximum)
+  float sum;        // of exp(logit - maximum)
+  float logit_sum;  // only where labels are smoothed
 };
 
 }  // namespace
@@ -92,7 +112,9 @@ Status cpu_linear_cross_entropy_forward(const OpCall& call, TaskPool& pool) {
     for (int64_t i = 0; i < count; ++i) {
       const float* line = logits + i * entries;
       float maximum = vec::max(line, entries);
-      partials[(row + i) * tiles + tile] = {maximum, vec::sum_exp_shifted(line, maximum, entries)};
+      bool smooths = loss.terms.label_smoothing > 0.0f;
+      partials[(row + i) * tiles + tile] = {maximum, vec::sum_exp_shifted(line, maximum, entries),
+                                            smooths ? vec::sum(line, entries) : 0.0f};
       int64_t label = loss.labels[row + i];
       if (label >= entry && label < entry + entries) label_logits[row + i] = line[label - entry];
     }
@@ -102,11 +124,14 @@ Status cpu_linear_cross_entropy_forward(const OpCall& call, TaskPool& pool) {
     float maximum = parts[0].maximum;
     for (int64_t tile = 1; tile < tiles; ++tile) maximum = std::max(maximum, parts[tile].maximum);
     float sum = 0.0f;
+    float logit_sum = 0.0f;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       sum += parts[tile].sum * std::exp(parts[tile].maximum - maximum);
+      logit_sum += parts[tile].logit_sum;
     }
     lse[row] = maximum + std::log(sum);
-    losses[row] = loss.labels[row] == kIgnored ? 0.0f : lse[row] - label_logits[row];
+    bool counts = loss.labels[row] != kIgnored;
+    losses[row] = counts ? loss.row_loss(lse[row], label_logits[row], logit_sum) : 0.0f;
   }
   return Status::ok();
 }

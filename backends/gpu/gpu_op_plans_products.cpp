@@ -191,6 +191,7 @@ class CrossEntropyPlan {
     builder_.tensor(call_.outputs[0], step).tensor(call_.outputs[1], step).workspace(logits_);
     builder_.tensor(call_.inputs[2], step);
     rows_left().integer(chunk_).integer(vocabulary_).integer(stride_);
+    builder_.real(call_.loss_terms.z_loss).real(call_.loss_terms.label_smoothing);
   }
 
   void add_logit_grads() {
@@ -200,6 +201,9 @@ class CrossEntropyPlan {
     builder_.workspace(grads_).workspace(logits_).tensor(call_.inputs[2], step);
     builder_.tensor(call_.inputs[3], step);
     rows_left().integer(chunk_).integer(vocabulary_).integer(stride_).real(kGradScale);
+    const LossTerms& terms = call_.loss_terms;
+    builder_.real(terms.z_loss).real(terms.label_share(vocabulary_));
+    builder_.real(terms.other_share(vocabulary_));
   }
 
   /// hidden_grad[chunk, C] = grads[chunk, V] * weight[V, C].

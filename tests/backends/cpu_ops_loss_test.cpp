@@ -80,6 +80,50 @@ TEST_P(CrossEntropyTest, BackwardWeightAddsToWhatIsThere) {
   }
 }
 
+constexpr LossTerms kTerms[] = {{0.02f, 0.0f}, {0.0f, 0.3f}, {0.01f, 0.1f}};
+
+TEST_P(CrossEntropyTest, ForwardWithLossTerms) {
+  for (const LossCase& shape : kCases) {
+    for (const LossTerms& terms : kTerms) {
+      make_inputs(shape);
+      TensorView loss = rig_.poisoned(DType::kF32, {shape.rows});
+      TensorView lse = rig_.poisoned(DType::kF32, {shape.rows});
+      OpCall call = make_call(OpKind::kLinearCrossEntropyForward, {loss, lse},
+                              {hidden_tensor_, weight_tensor_, labels_tensor_});
+      call.loss_terms = terms;
+      rig_.run(call);
+      reference::CrossEntropy expected = reference::cross_entropy(hidden_, weight_, labels_, terms);
+      EXPECT_LE(relative_error(rig_.read(loss), expected.loss), 1e-5);
+      EXPECT_LE(relative_error(rig_.read(lse), expected.lse), 1e-5);
+      for (size_t i = 2; i < labels_.size(); i += 5) EXPECT_EQ(rig_.read(loss)[i], 0.0);
+    }
+  }
+}
+
+TEST_P(CrossEntropyTest, BackwardWithLossTerms) {
+  for (const LossCase& shape : kCases) {
+    for (const LossTerms& terms : kTerms) {
+      make_inputs(shape);
+      TensorView hidden_grad = rig_.poisoned(GetParam(), {shape.rows, shape.columns});
+      OpCall call = make_call(OpKind::kLinearCrossEntropyBackwardInput, {hidden_grad},
+                              {hidden_tensor_, weight_tensor_, labels_tensor_, lse_tensor_});
+      float scale = terms.z_loss > 0.0f ? 0.125f : -0.125f;
+      call.scale = scale;
+      call.loss_terms = terms;
+      rig_.run(call);
+      reference::CrossEntropyGrads expected =
+          reference::cross_entropy_grads(hidden_, weight_, labels_, double{scale}, terms);
+      EXPECT_LE(relative_error(rig_.read(hidden_grad), expected.hidden), tolerance(GetParam()));
+      Shape matrix = {shape.vocabulary, shape.columns};
+      Values old = rig_.random(matrix.element_count(), DType::kF32, 0.1);
+      call.kind = OpKind::kLinearCrossEntropyBackwardWeight;
+      call.outputs[0] = rig_.tensor(DType::kF32, matrix, old);
+      rig_.run(call);
+      EXPECT_LE(relative_error(rig_.read(call.outputs[0]), sum(old, expected.weight)), 1e-5);
+    }
+  }
+}
+
 TEST_P(CrossEntropyTest, LargeLogitsStayFinite) {
   make_inputs({17, 257, 16});
   for (double& value : hidden_) value *= 300.0;

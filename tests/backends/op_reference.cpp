@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 
 namespace stagecoach::reference {
 
@@ -294,7 +295,9 @@ Values dropout_factors(const RandomKey& key, float drop_probability, int64_t cou
   return factors;
 }
 
-CrossEntropy cross_entropy(const Values& hidden, const Values& weight, const Ids& labels) {
+CrossEntropy cross_entropy(const Values& hidden, const Values& weight, const Ids& labels,
+                           const LossTerms& terms) {
+  double smoothing = terms.label_smoothing;
   CrossEntropy result;
   int64_t rows = static_cast<int64_t>(labels.size());
   int64_t columns = length(hidden) / rows;
@@ -308,24 +311,34 @@ CrossEntropy cross_entropy(const Values& hidden, const Values& weight, const Ids
     double lse = maximum + std::log(sum);
     int32_t label = labels[static_cast<Index>(row)];
     result.lse.push_back(lse);
-    result.loss.push_back(label < 0 ? 0.0 : lse - first[label]);
+    double mean = std::accumulate(first, first + vocabulary, 0.0) / static_cast<double>(vocabulary);
+    double at_label = label < 0 ? 0.0 : lse - first[label];
+    double loss = (1.0 - smoothing) * at_label + smoothing * (lse - mean) +
+                  static_cast<double>(terms.z_loss) * lse * lse;
+    result.loss.push_back(label < 0 ? 0.0 : loss);
   }
   return result;
 }
 
 CrossEntropyGrads cross_entropy_grads(const Values& hidden, const Values& weight, const Ids& labels,
-                                      double scale) {
+                                      double scale, const LossTerms& terms) {
   int64_t rows = static_cast<int64_t>(labels.size());
   int64_t columns = length(hidden) / rows;
   int64_t vocabulary = length(weight) / columns;
+  double smoothing = terms.label_smoothing;
   CrossEntropy forward = cross_entropy(hidden, weight, labels);
   Values logits = matmul(hidden, weight, rows, vocabulary, columns, false, true);
   for (int64_t row = 0; row < rows; ++row) {
     int32_t label = labels[static_cast<Index>(row)];
     for (int64_t v = 0; v < vocabulary; ++v) {
       double& logit = logits[at(row, vocabulary, v)];
-      double probability = std::exp(logit - forward.lse[static_cast<Index>(row)]);
-      logit = label < 0 ? 0.0 : scale * (probability - (v == label ? 1.0 : 0.0));
+      double lse = forward.lse[static_cast<Index>(row)];
+      double probability = std::exp(logit - lse);
+      double wanted =
+          (v == label ? 1.0 - smoothing : 0.0) + smoothing / static_cast<double>(vocabulary);
+      double slope =
+          probability - wanted + 2.0 * static_cast<double>(terms.z_loss) * lse * probability;
+      logit = label < 0 ? 0.0 : scale * slope;
     }
   }
   return {matmul(logits, weight, rows, columns, vocabulary, false, false),

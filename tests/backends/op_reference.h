@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "hal/op_call.h"
 
 namespace stagecoach::reference {
 
@@ -67,12 +68,13 @@ Values dropout_factors(const RandomKey& key, float drop_probability, int64_t cou
 struct CrossEntropy {
   Values loss, lse;
 };
-CrossEntropy cross_entropy(const Values& hidden, const Values& weight, const Ids& labels);
+CrossEntropy cross_entropy(const Values& hidden, const Values& weight, const Ids& labels,
+                           const LossTerms& terms = {});
 struct CrossEntropyGrads {
   Values hidden, weight;
 };
 CrossEntropyGrads cross_entropy_grads(const Values& hidden, const Values& weight, const Ids& labels,
-                                      double scale);
+                                      double scale, const LossTerms& terms = {});
 
 /// [R]: mean over columns of the squared difference.
 Values squared_error(const Values& prediction, const Values& target, int64_t columns);

@@ -159,15 +159,19 @@ TEST_F(OpReferenceTest, CrossEntropyGradients) {
   Values hidden = rig_.random(4 * 5);
   Values weight = rig_.random(6 * 5);
   Ids labels = {2, -1, 5, 0};
-  auto loss = [&](const Values& h, const Values& w) {
-    Values losses = reference::cross_entropy(h, w, labels).loss;
-    double total = 0.0;
-    for (double value : losses) total += value;
-    return 0.7 * total;
-  };
-  reference::CrossEntropyGrads grads = reference::cross_entropy_grads(hidden, weight, labels, 0.7);
-  expect_gradient(hidden, grads.hidden, [&](const Values& x) { return loss(x, weight); });
-  expect_gradient(weight, grads.weight, [&](const Values& x) { return loss(hidden, x); });
+  for (LossTerms terms :
+       {LossTerms{}, LossTerms{0.3f, 0.0f}, LossTerms{0.0f, 0.25f}, LossTerms{0.3f, 0.25f}}) {
+    auto loss = [&](const Values& h, const Values& w) {
+      Values losses = reference::cross_entropy(h, w, labels, terms).loss;
+      double total = 0.0;
+      for (double value : losses) total += value;
+      return 0.7 * total;
+    };
+    reference::CrossEntropyGrads grads =
+        reference::cross_entropy_grads(hidden, weight, labels, 0.7, terms);
+    expect_gradient(hidden, grads.hidden, [&](const Values& x) { return loss(x, weight); });
+    expect_gradient(weight, grads.weight, [&](const Values& x) { return loss(hidden, x); });
+  }
 }
 
 TEST_F(OpReferenceTest, SquaredErrorGradient) {

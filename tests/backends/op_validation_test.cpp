@@ -318,6 +318,19 @@ TEST_F(OpValidationTest, NamesAndFlop) {
   EXPECT_EQ(op_flop(loss), 4.0 * 6 * 9 * 5);
 }
 
+TEST_F(OpValidationTest, LossTerms) {
+  OpCall loss = make_call(OpKind::kLinearCrossEntropyForward, {f32({6}), f32({6})},
+                          {f32({6, 5}), f32({9, 5}), i32({6})});
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  float infinity = std::numeric_limits<float>::infinity();
+  for (LossTerms bad : {LossTerms{-0.1f, 0.0f}, LossTerms{nan, 0.0f}, LossTerms{infinity, 0.0f},
+                        LossTerms{0.0f, -0.1f}, LossTerms{0.0f, 1.0f}, LossTerms{0.0f, nan}}) {
+    expect_refused(
+        loss, [&](OpCall& call) { call.loss_terms = bad; },
+        "expected a finite number >= 0 and one in [0, 1)");
+  }
+}
+
 TEST_F(OpValidationTest, Experts) {
   // Six rows, two of five experts each.
   auto group = [this] {

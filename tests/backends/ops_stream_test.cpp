@@ -208,24 +208,30 @@ TEST_F(OpsStreamTest, Attention) {
 }
 
 TEST_F(OpsStreamTest, Losses) {
-  Ops::LinearCrossEntropyForward forward{per_row(), per_row(), rows(), weight(), ids(), "loss"};
-  expect_same(
-      make_call(OpKind::kLinearCrossEntropyForward, {forward.loss, forward.lse},
-                {forward.hidden, forward.weight, forward.labels}),
-      [&](Ops& ops, Stream& stream) { return ops.linear_cross_entropy_forward(stream, forward); });
-  Ops::LinearCrossEntropyBackwardInput input{rows(),    rows(), weight(), ids(),
-                                             per_row(), 0.5f,   true,     "loss"};
-  OpCall call = make_call(OpKind::kLinearCrossEntropyBackwardInput, {input.hidden_grad},
-                          {input.hidden, input.weight, input.labels, input.lse});
+  LossTerms terms{0.01f, 0.1f};
+  Ops::LinearCrossEntropyForward forward{per_row(), per_row(), rows(), weight(),
+                                         ids(),     "loss",    terms};
+  OpCall call = make_call(OpKind::kLinearCrossEntropyForward, {forward.loss, forward.lse},
+                          {forward.hidden, forward.weight, forward.labels});
+  call.loss_terms = terms;
+  expect_same(call, [&](Ops& ops, Stream& stream) {
+    return ops.linear_cross_entropy_forward(stream, forward);
+  });
+  Ops::LinearCrossEntropyBackwardInput input{rows(), rows(), weight(), ids(), per_row(),
+                                             0.5f,   true,   "loss",   terms};
+  call = make_call(OpKind::kLinearCrossEntropyBackwardInput, {input.hidden_grad},
+                   {input.hidden, input.weight, input.labels, input.lse});
+  call.loss_terms = terms;
   call.scale = 0.5f;
   call.accumulate = true;
   expect_same(call, [&](Ops& ops, Stream& stream) {
     return ops.linear_cross_entropy_backward_input(stream, input);
   });
   Ops::LinearCrossEntropyBackwardWeight weights{weight(),  rows(), weight(), ids(),
-                                                per_row(), 0.5f,   "loss"};
+                                                per_row(), 0.5f,   "loss",   terms};
   call = make_call(OpKind::kLinearCrossEntropyBackwardWeight, {weights.weight_grad},
                    {weights.hidden, weights.weight, weights.labels, weights.lse});
+  call.loss_terms = terms;
   call.scale = 0.5f;
   expect_same(call, [&](Ops& ops, Stream& stream) {
     return ops.linear_cross_entropy_backward_weight(stream, weights);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <map>
 
 #include "model/decoder.h"
@@ -188,6 +189,64 @@ TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothing) {
             fmt::format("{} micro-batches, {} rounds, {}", micro_batches, rounds, devices));
       }
     }
+  }
+}
+
+// Loss terms weigh by target as well, however unequal micro-batches are.
+TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothingWithLossTerms) {
+  auto trained = [](TinyRun run) {
+    run.options.z_loss = 0.01;
+    run.options.label_smoothing = 0.1;
+    return train(run);
+  };
+  Outcome one = trained(run_of(1, 1, "cpu:1"));
+  EXPECT_GT(distance(one.tensors, train(run_of(1, 1, "cpu:1")).tensors).first, 1e-3);
+  expect_close(one, trained(run_of(2, 1, "cpu:2")), "2 micro-batches, cpu:2");
+  expect_close(one, trained(run_of(4, 1, "cpu:3")), "4 micro-batches, cpu:3");
+  expect_close(one, trained(run_of(4, 2, "cpu:2")), "2 rounds, cpu:2");
+}
+
+// Of the same weights: evaluation has the bits that it has without, training another loss.
+TEST(TargetCount, LossTermsArePartOfTrainingAndNotOfEvaluation) {
+  Batch batch = batch_of(0);
+  Shape shape{kSequences, kLength};
+  auto losses = [&](double z_loss, double label_smoothing) {
+    TinyRun run = run_of(2, 1, "cpu:1");
+    run.options.z_loss = z_loss;
+    run.options.label_smoothing = label_smoothing;
+    Training training = begin(run);
+    Result<StepLoss> evaluated = training.trainer->evaluate(HostTensor::of(batch.inputs, shape),
+                                                            HostTensor::of(batch.labels, shape));
+    Result<StepLoss> trained = pass(*training.trainer, batch);
+    Result<StepLoss> after = training.trainer->evaluate(HostTensor::of(batch.inputs, shape),
+                                                        HostTensor::of(batch.labels, shape));
+    EXPECT_EQ(evaluated->loss, after->loss);
+    return std::pair(evaluated->loss, trained->loss);
+  };
+  auto [plain, plain_trained] = losses(0, 0);
+  EXPECT_EQ(plain, plain_trained);
+  for (auto [z_loss, label_smoothing] : {std::pair(0.01, 0.0), {0.0, 0.1}, {0.01, 0.1}}) {
+    auto [evaluated, trained] = losses(z_loss, label_smoothing);
+    EXPECT_EQ(evaluated, plain);
+    EXPECT_NE(trained, plain);
+    // The log of the denominator is near that of 61 words where weights are small.
+    EXPECT_NEAR(trained, plain + z_loss * std::pow(std::log(61.0), 2), 0.05);
+  }
+}
+
+TEST(TargetCount, BadLossTermsAreRefused) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  auto refusal = [](double z_loss, double label_smoothing) {
+    TrainerOptions options;
+    options.z_loss = z_loss;
+    options.label_smoothing = label_smoothing;
+    return check_trainer_options(options, 1).message();
+  };
+  EXPECT_EQ(refusal(1, 0.999), "");
+  for (double bad : {-0.1, 1.5, kNan}) EXPECT_THAT(refusal(bad, 0), HasSubstr("z_loss is"));
+  // The last one rounds to 1 in fp32.
+  for (double bad : {-0.1, 1.0, kNan, 1 - 1e-12}) {
+    EXPECT_THAT(refusal(0, bad), HasSubstr("label_smoothing is"));
   }
 }
 

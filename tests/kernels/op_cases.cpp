@@ -483,17 +483,19 @@ void add_embedding(Makers& makers, DType dtype, bool large) {
   }
 }
 
-void add_cross_entropy(Makers& makers, DType dtype, bool large) {
+void add_cross_entropy(Makers& makers, DType dtype, bool large, const LossTerms& terms) {
   for (VocabularyCase size : vocabulary_cases(large)) {
     int64_t rows = size.sequences * size.sequence;
     Shape hidden = {rows, size.columns};
     Shape weight = {size.vocabulary, size.columns};
     double spread = 1.0 / std::sqrt(static_cast<double>(size.columns));
     auto forward = [=](CaseMaker& m) {
-      return make_case("cross entropy", OpKind::kLinearCrossEntropyForward,
-                       {m.poisoned(kF32, {rows}), m.poisoned(kF32, {rows})},
-                       {m.random(dtype, hidden), m.random(dtype, weight, spread),
-                        m.ids(rows, -1, size.vocabulary)});
+      OpCase test = make_case("cross entropy", OpKind::kLinearCrossEntropyForward,
+                              {m.poisoned(kF32, {rows}), m.poisoned(kF32, {rows})},
+                              {m.random(dtype, hidden), m.random(dtype, weight, spread),
+                               m.ids(rows, -1, size.vocabulary)});
+      test.call.loss_terms = terms;
+      return test;
     };
     if (size.vocabulary > 1) makers.push_back(forward);
     for (bool accumulate : {false, true}) {
@@ -505,6 +507,7 @@ void add_cross_entropy(Makers& makers, DType dtype, bool large) {
                       {target(m, dtype, hidden, accumulate)},
                       {before.inputs[0], before.inputs[1], before.inputs[2], saved[1]});
         test.call.accumulate = accumulate;
+        test.call.loss_terms = terms;
         test.call.scale = accumulate ? 1.0f / static_cast<float>(rows) : 1.0f;
         return test;
       });
@@ -515,6 +518,7 @@ void add_cross_entropy(Makers& makers, DType dtype, bool large) {
       OpCase test = make_case("cross entropy weight gradient",
                               OpKind::kLinearCrossEntropyBackwardWeight, {m.zeros(kF32, weight)},
                               {before.inputs[0], before.inputs[1], before.inputs[2], saved[1]});
+      test.call.loss_terms = terms;
       test.call.scale = 1.0f / static_cast<float>(rows);
       return test;
     });
@@ -568,7 +572,8 @@ std::vector<Maker> op_cases(DType dtype, bool large) {
   add_masked_attention(makers, dtype, large);
   add_matmul(makers, dtype, large);
   add_embedding(makers, dtype, large);
-  add_cross_entropy(makers, dtype, large);
+  add_cross_entropy(makers, dtype, large, {});
+  add_cross_entropy(makers, dtype, large, {0.01f, 0.1f});
   add_reductions(makers, dtype, large);
   add_experts(makers, dtype, large);
   return makers;

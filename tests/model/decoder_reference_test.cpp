@@ -23,7 +23,7 @@ namespace {
 class ReferenceModel {
  public:
   explicit ReferenceModel(const std::string& name)
-      : folder_(std::string(STAGECOACH_SOURCE_DIR) + "/tests/reference/decoders/" + name),
+      : folder_(folder_of(name)),
         expected_(must(SafetensorsFile::open(folder_ + "/expected.safetensors"))) {
     const SafetensorInfo& tokens = *expected_.find("tokens");
     batch_.sequences = tokens.shape[0];
@@ -35,6 +35,9 @@ class ReferenceModel {
     batch_.loss_scale = 1.0 / static_cast<double>(counted);
   }
 
+  static std::string folder_of(const std::string& name) {
+    return std::string(STAGECOACH_SOURCE_DIR) + "/tests/reference/decoders/" + name;
+  }
   template <typename T>
   static T must(Result<T> result) {
     EXPECT_TRUE(result.is_ok()) << result.status().to_string();
@@ -72,11 +75,12 @@ class ReferenceModel {
     return blocks;
   }
 
-  std::vector<double> expected(const std::string& name) const {
-    const SafetensorInfo* tensor = expected_.find(name);
+  std::vector<double> expected(const std::string& name) const { return values(expected_, name); }
+  static std::vector<double> values(const SafetensorsFile& file, const std::string& name) {
+    const SafetensorInfo* tensor = file.find(name);
     EXPECT_NE(tensor, nullptr) << name;
     std::vector<float> values(static_cast<size_t>(tensor->size) / sizeof(float));
-    EXPECT_TRUE(expected_.read_f32(*tensor, 0, values).is_ok());
+    EXPECT_TRUE(file.read_f32(*tensor, 0, values).is_ok());
     return {values.begin(), values.end()};
   }
   size_t gradient_count() const {
@@ -204,6 +208,37 @@ TEST_P(DecoderReference, WhatIsSavedHoldsTheBitsThatWereLoaded) {
     parameters_of_network += block.parameters.size();
   }
   EXPECT_EQ(written_tensors, parameters_of_network);
+}
+
+// Every seventh element of each gradient, so that what is committed stays small.
+TEST(LossTermsReference, LossAndEveryGradientAgreeWithPyTorch) {
+  constexpr size_t kStep = 7;
+  DeviceRig rig;
+  ReferenceModel model("llama-plain");
+  SafetensorsFile file =
+      ReferenceModel::must(SafetensorsFile::open(model.folder() + "/loss_terms.safetensors"));
+  std::vector<double> terms = ReferenceModel::values(file, "terms");
+  PassOptions options;
+  options.loss_terms = {static_cast<float>(terms[0]), static_cast<float>(terms[1])};
+  Network network = model.network(NetworkHead::kLoss, DType::kF32);
+  PassResult result = run_network(rig, network, model.parameters(network), model.batch(), options);
+  double loss = 0;
+  for (float row : result.losses) loss += static_cast<double>(row) * model.batch().loss_scale;
+  EXPECT_NEAR(loss, ReferenceModel::values(file, "loss")[0], 1e-5);
+  EXPECT_GT(loss, model.expected("loss")[0] + 0.1);
+  for (size_t b = 0; b < network.blocks.size(); ++b) {
+    for (const ParameterInfo& parameter : network.blocks[b].parameters) {
+      std::vector<double> found;
+      auto count = static_cast<size_t>(parameter.shape.element_count());
+      for (size_t i = 0; i < count; i += kStep) {
+        found.push_back(result.gradients[b][static_cast<size_t>(parameter.offset) + i]);
+      }
+      EXPECT_LT(
+          relative_difference(found, ReferenceModel::values(file, "gradient." + parameter.name)),
+          1e-4)
+          << parameter.name;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,

@@ -87,6 +87,7 @@ class NetworkPass {
     run.key.layer = static_cast<uint32_t>(index);
     run.loss_scale = static_cast<float>(batch_.loss_scale);
     run.training = options_.training;
+    run.loss_terms = options_.loss_terms;
     return run;
   }
 

@@ -55,6 +55,7 @@ struct PassOptions {
   bool recompute = false;  ///< forward keeps nothing; saved is made again before each backward
   bool split = false;      ///< input parts, then weight parts
   bool training = true;
+  LossTerms loss_terms = {};
 };
 
 /// What came out, as fp32.

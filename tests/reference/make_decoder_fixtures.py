@@ -4,7 +4,8 @@
 Each folder holds a tiny random model as Hugging Face tools write it (config.json,
 model.safetensors) and expected.safetensors: tokens, labels (-1: ignored), the logits, the mean loss
 over the labels that count, and the gradient of every parameter, computed in fp32 by `transformers`
-from that very folder.
+from that very folder. Those of LOSS_TERMS also hold loss_terms.safetensors: loss and gradients,
+every GRADIENT_STEP-th element, with z-loss and label smoothing, of the same tokens.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
     venv/bin/python tests/reference/make_decoder_fixtures.py tests/reference/decoders [NAME ...]
@@ -21,6 +22,8 @@ from safetensors.torch import save_file
 
 SEQUENCES, TOKENS = 2, 12
 LEAST_MARGIN = 0.03
+GRADIENT_STEP = 7  # no divisor of any size, so that all rows and columns are met
+LOSS_TERMS = {"llama-plain": {"z_loss": 0.02, "label_smoothing": 0.1}}
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -342,7 +345,26 @@ def make_from(folder, fields, stored, seed):
     save_file(expected, folder / "expected.safetensors")
     print(f"{folder.name}: {sum(p.numel() for p in model.parameters())} parameters, "
           f"loss {loss.item():.6f}")
+    if folder.name in LOSS_TERMS:
+        save_loss_terms(folder, model, tokens, labels, LOSS_TERMS[folder.name])
     return True
+
+
+def save_loss_terms(folder, model, tokens, labels, terms):
+    """As torchtune has the z-loss: the mean over targets of z_loss * logsumexp^2."""
+    model.zero_grad()
+    logits = model(input_ids=tokens).logits.flatten(0, 1)
+    counts = labels.flatten() >= 0
+    loss = torch.nn.functional.cross_entropy(
+        logits, labels.flatten(), ignore_index=-1, label_smoothing=terms["label_smoothing"])
+    loss = loss + terms["z_loss"] * logits.logsumexp(dim=-1)[counts].square().mean()
+    loss.backward()
+    expected = {"loss": loss.detach().reshape(1),
+                "terms": torch.tensor([terms["z_loss"], terms["label_smoothing"]])}
+    for name, parameter in model.named_parameters():
+        expected["gradient." + name] = parameter.grad.flatten()[::GRADIENT_STEP].contiguous()
+    save_file(expected, folder / "loss_terms.safetensors")
+    print(f"{folder.name}: loss {loss.item():.6f} with {terms}")
 
 
 def main():

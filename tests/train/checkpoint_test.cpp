@@ -282,6 +282,13 @@ TEST_F(Checkpoint, ResumingComparesInTheOrderOfTheContract) {
   EXPECT_THAT(difference(all, model, "digest"), HasSubstr("train.batch is 4 there and 8 here"));
   all.train.batch = 4;
   EXPECT_THAT(difference(all, model, "digest"), HasSubstr("optimizer.lr"));
+  TrainConfig terms = config_;
+  terms.train.z_loss = 1e-4;
+  EXPECT_THAT(difference(terms, model, "digest"),
+              HasSubstr("train.z_loss is 0.0 there and 0.0001 here"));
+  terms.train.z_loss = 0;
+  terms.train.label_smoothing = 0.1;
+  EXPECT_THAT(difference(terms, model, "digest"), HasSubstr("train.label_smoothing"));
 
   // Other devices, schedule or length are no difference; other bits are worth a note.
   TrainConfig moved = config_;

@@ -56,6 +56,8 @@ eval_every = 5
 eval_tokens = "2K"
 log_every = 3
 deterministic = true
+z_loss = 1e-4
+label_smoothing = 0.1
 [optimizer]
 kind = "adamw"
 lr = 1e-3
@@ -97,6 +99,8 @@ TEST(Config, ReadsEveryKey) {
   EXPECT_EQ(config->train.rounds, 3);
   EXPECT_EQ(config->train.eval_tokens, 2048);
   EXPECT_EQ(config->train.deterministic, "true");
+  EXPECT_EQ(config->train.z_loss, 1e-4);
+  EXPECT_EQ(config->train.label_smoothing, 0.1);
   EXPECT_EQ(config->optimizer.beta2, 0.99);
   EXPECT_EQ(config->optimizer.weight_decay, 0.0);
   EXPECT_EQ(config->optimizer.min_lr, 0.25);
@@ -153,6 +157,12 @@ TEST(Config, RefusalsNameKeyValueAllowedAndWhatToDo) {
                          "[train]\neval_tokens = \"many\"\n",
                          "[train]\ndeterministic = 1\n",
                          "[train]\nseed = -1\n",
+                         "[train]\nz_loss = -1e-4\n",
+                         "[train]\nz_loss = nan\n",
+                         "[train]\nz_loss = 2\n",
+                         "[train]\nlabel_smoothing = -0.1\n",
+                         "[train]\nlabel_smoothing = 1\n",
+                         "[train]\nlabel_smoothing = nan\n",
                          "[optimizer]\nlr = 0\n",
                          "[optimizer]\nlr = nan\n",
                          "[optimizer]\nlr = inf\n",
