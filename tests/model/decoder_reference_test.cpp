@@ -6,6 +6,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <ostream>
+#include <string_view>
 
 #include "core/file.h"
 #include "model/decoder.h"
@@ -132,7 +133,10 @@ TEST_P(DecoderReference, LossAndEveryGradientAgreeWithTransformers) {
 }
 
 TEST_P(DecoderReference, In16BitsTheyAgreeWithinItsRounding) {
-  expect_loss_and_gradients(DType::kBF16, 5e-2, 8e-2);
+  // Where gates are cut off low, rounding puts some on the other side, which takes or gives their
+  // whole gradient: 0.11 was seen of own kernels on a card.
+  bool cuts_gates_low = std::string_view(GetParam()) == "gpt-oss-limits";
+  expect_loss_and_gradients(DType::kBF16, 5e-2, cuts_gates_low ? 0.16 : 8e-2);
 }
 
 TEST_P(DecoderReference, LogitsAgreeWithTransformers) {
