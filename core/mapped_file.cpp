@@ -143,10 +143,13 @@ Status MappedFile::check_unchanged() const {
   struct stat info = {};
   if (::fstat(descriptor_, &info) != 0) return failure("look at", path_);
   if (info.st_size == size_ && written_ns(info) == written_ns_) return Status::ok();
-  return data_loss(fmt::format(
-      "'{}' was changed while it is in use: it has {} bytes and had {}; leave it alone until the "
-      "run has ended",
-      path_, int64_t{info.st_size}, size_));
+  std::string how = info.st_size == size_
+                        ? "written over"
+                        : fmt::format("changed from {} to {} bytes", size_, int64_t{info.st_size});
+  return io_error(fmt::format(
+      "'{}' was {} while it is in use; give it back as it was, and leave it alone until the run "
+      "has ended",
+      path_, how));
 }
 
 }  // namespace stagecoach

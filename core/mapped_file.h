@@ -25,7 +25,8 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
-  /// Data loss when the file has another size or was written since it was opened.
+  /// Io failure when the file has another size or was written since it was opened. One that is
+  /// written over and given its old time back is not noticed.
   Status check_unchanged() const;
 
  private:

@@ -93,15 +93,18 @@ class ShapeReader {
                           "none: this version knows models whose layers all have experts");
   }
 
-  /// Which layers have a sliding window: `layer_types` where there is one, else the older switches.
+  /// Which layers have a sliding window, as transformers takes it: none of Llama's; all or none of
+  /// Qwen3-MoE's; of the others as `layer_types` says where there is one, else the older switches.
   Status read_windows() {
     Architecture& a = shape_;
     if (a.layers < 1) return Status::ok();  // refused by name later
+    if (family() == ModelFamily::kLlama) return Status::ok();
     STAGECOACH_ASSIGN_OR_RETURN(std::optional<int64_t> window,
                                 fields_.find_integer({"sliding_window"}));
     if (window && *window < 1)
       return fields_.refuse("sliding_window", std::to_string(*window), "1 or more");
-    if (const Json* types = fields_.find("layer_types"); types != nullptr) {
+    const Json* types = fields_.find("layer_types");
+    if (types != nullptr && family() != ModelFamily::kQwen3Moe) {
       return read_layer_types(*types, window);
     }
     if (family() == ModelFamily::kGptOss) {
@@ -120,7 +123,9 @@ class ShapeReader {
     if (!window)
       return fields_.refuse("sliding_window", "missing", "an integer with use_sliding_window");
     int64_t full = 0;
-    STAGECOACH_RETURN_IF_ERROR(fields_.read_integer({"max_window_layers"}, full));
+    if (family() != ModelFamily::kQwen3Moe) {
+      STAGECOACH_RETURN_IF_ERROR(fields_.read_integer({"max_window_layers"}, full));
+    }
     for (int64_t layer = 0; layer < a.layers; ++layer) {
       a.windows.push_back(layer < full ? 0 : *window);
     }
@@ -142,6 +147,13 @@ class ShapeReader {
       bool is_sliding = type.is_string() && type.as_string() == "sliding_attention";
       if (!is_full && !is_sliding) {
         return fields_.refuse(name, type.dump(), "\"full_attention\" or \"sliding_attention\"");
+      }
+      if (is_sliding && family() == ModelFamily::kQwen3) {
+        const Json* uses = fields_.find("use_sliding_window");
+        if (uses == nullptr || !uses->is_bool() || !uses->as_bool()) {
+          return fields_.refuse("use_sliding_window", uses == nullptr ? "missing" : uses->dump(),
+                                fmt::format("true, as {} slides", name));
+        }
       }
       if (is_sliding && !window) {
         return fields_.refuse("sliding_window", "missing",

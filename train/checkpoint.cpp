@@ -562,6 +562,19 @@ Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord
                  checkpoint.record.base_sha256, here.base_sha256);
 }
 
+Status check_base_of_adapters(const std::string& folder, const ModelSource& base) {
+  std::error_code error;
+  if (!fs::exists(folder + "/" + kStateFile, error)) return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(CheckpointRecord record, read_record(folder));
+  STAGECOACH_ASSIGN_OR_RETURN(std::string found, base_sha256(base));
+  if (found == record.base_sha256) return Status::ok();
+  return data_loss(fmt::format(
+      "'{}' is not the base that the adapters of '{}' were trained on: its sha256 (of config.json, "
+      "tensors and their beginnings) is {}, expected {}; give it back as it was, or export the "
+      "adapters and name another base with model.lora.path beside model.path",
+      base.weights_folder, folder, found, record.base_sha256));
+}
+
 Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& config,
                        const Json& model, const std::string& data_digest,
                        std::vector<std::string>* notes) {

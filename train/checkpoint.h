@@ -110,6 +110,10 @@ Status load_checkpoint(const FoundCheckpoint& checkpoint, Trainer& trainer);
 /// else an invalid argument that names what differs. Where the base lies does not matter.
 Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord& here);
 
+/// Ok when `base`, as it is now, is the one that the adapters of the checkpoint in `folder` were
+/// trained on; else data loss. A folder of adapters that is no checkpoint says nothing of its base.
+Status check_base_of_adapters(const std::string& folder, const ModelSource& base);
+
 /// Ok when a run of `config` on this model and data continues the checkpoint; else an invalid
 /// argument that names the first difference of model, data, tokenizer, batch and optimizer.
 /// `notes` receives differences that are allowed but change bits, and what the checkpoint lacks.

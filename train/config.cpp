@@ -205,7 +205,7 @@ Status check_lora(const ModelConfig& model, const std::string& source) {
         "the adapter's own; leave them out",
         source, model.lora_path));
   }
-  if (!lora.is_on() && has_settings) {
+  if (!lora.is_on() && (has_settings || (model.names_lora && model.lora_path.empty()))) {
     return invalid_argument(
         fmt::format("{}: model.lora.rank is missing; set it, for example model.lora = {{rank = 16, "
                     "alpha = 32, targets = \"all-linear\"}}",

@@ -20,6 +20,7 @@ struct ModelConfig {
   std::string init = "weights";  ///< "weights" or "random"
   DType dtype = DType::kF32;     ///< of compute copies
   LoraOptions lora;              ///< adapters to begin with; off: none, or those of `lora_path`
+  bool names_lora = false;       ///< there is a table `model.lora`, even an empty one
   std::string lora_path;         ///< an adapter's folder to go on from
   /// Where a frozen base is: "memory", or "mapped", straight from its files.
   std::string base = "memory";

@@ -259,6 +259,7 @@ ConfigField lora_field() {
     if (!value.is_object()) {
       return not_allowed("a table", "model.lora", std::string(kLoraExample));
     }
+    config.model.names_lora = true;
     for (const auto& [key, member] : value.members()) {
       STAGECOACH_RETURN_IF_ERROR(read_lora_key(key, member, config.model));
     }

@@ -200,19 +200,6 @@ Result<AdapterSet> load_adapter_set(const FoundCheckpoint& checkpoint) {
       checkpoint.path, kAdapterWeightsFile, found, checkpoint.record.weights_sha256));
 }
 
-/// Ok when the base of `checkpoint` is still the one whose adapters were trained.
-Status check_base(const FoundCheckpoint& checkpoint, const std::string& base) {
-  STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(base));
-  STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
-  STAGECOACH_ASSIGN_OR_RETURN(std::string found, base_sha256(source));
-  if (found == checkpoint.record.base_sha256) return Status::ok();
-  return data_loss(
-      fmt::format("--merge-lora: '{}' is not the base that the adapters of '{}' were trained on: "
-                  "its sha256 (of "
-                  "config.json, tensors and their beginnings) is {}, expected {}",
-                  base, checkpoint.path, found, checkpoint.record.base_sha256));
-}
-
 /// One export, from a checkpoint that was found into a folder that nobody sees yet.
 class Exporter {
  public:
@@ -245,7 +232,9 @@ class Exporter {
         return not_found(fmt::format("--merge-lora needs the base, '{}', with its weights",
                                      original_model(checkpoint_.record)));
       }
-      STAGECOACH_RETURN_IF_ERROR(check_base(checkpoint_, origin_.folder));
+      STAGECOACH_ASSIGN_OR_RETURN(ModelSource base, resolve_model(origin_.folder));
+      STAGECOACH_RETURN_IF_ERROR(check_has_weights(base));
+      STAGECOACH_RETURN_IF_ERROR(check_base_of_adapters(checkpoint_.path, base));
       STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
       STAGECOACH_RETURN_IF_ERROR(write_merged(folder, adapters));
       STAGECOACH_RETURN_IF_ERROR(write_config(folder));

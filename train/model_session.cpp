@@ -7,6 +7,7 @@
 #include "model/mapped_weights.h"
 #include "model/peft_adapter.h"
 #include "model/weight_transfer.h"
+#include "train/checkpoint.h"
 
 namespace stagecoach {
 
@@ -108,6 +109,9 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(model.path));
   if (model.init == "weights") STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
   STAGECOACH_RETURN_IF_ERROR(choose_adapters(model, source));
+  if (!source.adapter_folder.empty()) {
+    STAGECOACH_RETURN_IF_ERROR(check_base_of_adapters(source.adapter_folder, source));
+  }
   for (const std::string& note : source.notes) log_warning(note);
   for (const std::string& field : source.defaulted) {
     log_info(fmt::format("{}: not in config.json, default taken: {}", source.name, field));

@@ -341,6 +341,38 @@ TEST(ArchitectureConfig, SlidingWindowsOfQwenStartBehindTheFullLayers) {
   EXPECT_EQ(found->architecture.window(30), 4096);
 }
 
+// Families differ in what they take of these fields, and transformers is who says how.
+TEST(ArchitectureConfig, WindowsAreThoseOfTheFamilysOwnCode) {
+  Json experts = qwen_config({{"model_type", "qwen3_moe"},
+                              {"num_experts", 4},
+                              {"num_experts_per_tok", 2},
+                              {"moe_intermediate_size", 64},
+                              {"use_sliding_window", true},
+                              {"sliding_window", 16},
+                              {"max_window_layers", 1}});
+  Result<ParsedArchitecture> found = parsed(experts);
+  ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+  EXPECT_EQ(found->architecture.window(0), 16);
+  EXPECT_EQ(found->architecture.window(found->architecture.layers - 1), 16);
+  experts["use_sliding_window"] = false;
+  EXPECT_EQ(parsed(experts)->architecture.window(0), 0);
+
+  Json llama = qwen_config({{"model_type", "llama"},
+                            {"use_sliding_window", true},
+                            {"sliding_window", 16},
+                            {"max_window_layers", 0}});
+  found = parsed(llama);
+  ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+  EXPECT_EQ(found->architecture.window(0), 0);
+
+  Json qwen = qwen_config({{"use_sliding_window", false}, {"sliding_window", 16}});
+  for (int64_t layer = 0; layer < parsed(qwen)->architecture.layers; ++layer) {
+    qwen["layer_types"].push_back("sliding_attention");
+  }
+  EXPECT_THAT(parsed(qwen).status().message(),
+              HasSubstr("use_sliding_window is false, expected true, as layer_types[0] slides"));
+}
+
 TEST(ArchitectureConfig, BadConfigsAreRefusedByFileAndField) {
   struct Case {
     const char* field;

@@ -149,6 +149,27 @@ TEST_F(Lora, DoesNotGoOnWithOtherAdaptersOrAnotherBase) {
   EXPECT_FALSE(folder_->exists("from-other"));
 }
 
+// A checkpoint as MODEL says which base it had, and that must be there still.
+TEST_F(Lora, ItsCheckpointsAreNotUsedBesideAnotherBase) {
+  std::string file = folder_->file("base/model.safetensors");
+  std::string bytes = read_file(file).value(), changed = bytes;
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  size_t at = sizeof(header) + static_cast<size_t>(header);
+  changed[at] = static_cast<char>(changed[at] ^ 1);
+  ASSERT_TRUE(write_file_atomically(file, changed).is_ok());
+  CommandResult evaluated = run({"eval", "--model", "out/checkpoint", "--data", "text.txt"});
+  CommandResult generated =
+      run({"generate", "--model", "out/checkpoint", "--prompt", "the ", "--tokens", "2"});
+  CommandResult exported = run({"export", "--checkpoint", "out", "--out", "m", "--merge-lora"});
+  CommandResult trained = train({"model.lora={path=\"out/checkpoint\"}", "output.dir=on"});
+  ASSERT_TRUE(write_file_atomically(file, bytes).is_ok());
+  for (const CommandResult& result : {evaluated, generated, exported, trained}) {
+    EXPECT_EQ(result.exit_code, 3) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr("is not the base that the adapters of")) << result.errors;
+  }
+}
+
 TEST_F(Lora, EvaluatesAndGeneratesFromCheckpointAdapterAndMergedModelAlike) {
   double base = loss_of("base"), trained = loss_of("out/checkpoint");
   EXPECT_LT(trained, base - 0.003);

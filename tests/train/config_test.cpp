@@ -251,7 +251,9 @@ TEST(Config, AdaptersAreATableWhoseKeysMayComeOneByOne) {
   EXPECT_THAT(refusal_of("lora = {rank = 0}"), HasSubstr("whole number from 1"));
   EXPECT_THAT(refusal_of("lora = {rank = 4, alpha = 0}"), HasSubstr("above 0"));
   EXPECT_THAT(refusal_of("lora = {rank = 4, targets = []}"), HasSubstr("list of names"));
-  EXPECT_THAT(refusal_of("lora = {alpha = 4}"), HasSubstr("model.lora.rank is missing"));
+  for (const char* text : {"lora = {alpha = 4}", "lora = {}", "lora = {rslora = false}"}) {
+    EXPECT_THAT(refusal_of(text), HasSubstr("model.lora.rank is missing")) << text;
+  }
   EXPECT_THAT(refusal_of("lora = {rank = 4, path = \"a\"}"), HasSubstr("the adapter's own"));
   EXPECT_THAT(refusal_of("init = \"random\"\nlora = {rank = 4}"), HasSubstr("were trained"));
   EXPECT_THAT(refusal_of("base = \"disk\""), HasSubstr("\"memory\", \"mapped\""));
