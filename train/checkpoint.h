@@ -9,6 +9,7 @@
 #include "core/bytes.h"
 #include "core/json.h"
 #include "core/status.h"
+#include "model/model_source.h"
 #include "train/config.h"
 #include "train/state_writer.h"
 #include "train/trainer.h"
