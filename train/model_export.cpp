@@ -275,12 +275,6 @@ class Exporter {
             part.tensor->info->name, base.path()));
       }
       if (!seen.insert(part.tensor).second) continue;
-      if (part.scales != nullptr) {
-        return unimplemented(fmt::format(
-            "'{}': tensor '{}' is packed; this version merges adapters into plain weights only: "
-            "export the adapters by themselves",
-            base.path(), part.tensor->info->name));
-      }
       auto module = adapted.find(part.tensor->info->name);
       std::string name = module == adapted.end() ? "" : module->second;
       tensors.push_back(merged_tensor(*part.tensor, adapters, name));

@@ -366,9 +366,7 @@ TEST(ArchitectureConfig, WindowsAreThoseOfTheFamilysOwnCode) {
   EXPECT_EQ(found->architecture.window(0), 0);
 
   Json qwen = qwen_config({{"use_sliding_window", false}, {"sliding_window", 16}});
-  for (int64_t layer = 0; layer < parsed(qwen)->architecture.layers; ++layer) {
-    qwen["layer_types"].push_back("sliding_attention");
-  }
+  for (int layer = 0; layer < 36; ++layer) qwen["layer_types"].push_back("sliding_attention");
   EXPECT_THAT(parsed(qwen).status().message(),
               HasSubstr("use_sliding_window is false, expected true, as layer_types[0] slides"));
 }

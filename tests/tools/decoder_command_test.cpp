@@ -353,7 +353,7 @@ TEST_F(ExpertsCommand, PackedOnesAreABaseForAdaptersInMemory) {
   CommandResult merged = run_command(
       {"export", "--checkpoint", "adapted", "--out", "merged", "--merge-lora"}, folder_.path());
   EXPECT_EQ(merged.exit_code, 1);
-  EXPECT_THAT(merged.errors, HasSubstr("is packed; this version merges adapters into plain"));
+  EXPECT_THAT(merged.errors, HasSubstr("is packed as MXFP4, and this version writes none"));
 }
 
 }  // namespace

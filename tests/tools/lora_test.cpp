@@ -158,11 +158,12 @@ TEST_F(Lora, ItsCheckpointsAreNotUsedBesideAnotherBase) {
   size_t at = sizeof(header) + static_cast<size_t>(header);
   changed[at] = static_cast<char>(changed[at] ^ 1);
   ASSERT_TRUE(write_file_atomically(file, changed).is_ok());
-  CommandResult evaluated = run({"eval", "--model", "out/checkpoint", "--data", "text.txt"});
+  CommandResult evaluated = run({"eval", "--model", "out/checkpoint", "--data", "validation.txt"});
   CommandResult generated =
       run({"generate", "--model", "out/checkpoint", "--prompt", "the ", "--tokens", "2"});
   CommandResult exported = run({"export", "--checkpoint", "out", "--out", "m", "--merge-lora"});
-  CommandResult trained = train({"model.lora={path=\"out/checkpoint\"}", "output.dir=on"});
+  CommandResult trained =
+      folder_->train({"model.path=out/checkpoint", "model.init=weights", "output.dir=on"});
   ASSERT_TRUE(write_file_atomically(file, bytes).is_ok());
   for (const CommandResult& result : {evaluated, generated, exported, trained}) {
     EXPECT_EQ(result.exit_code, 3) << result.errors;
