@@ -1,5 +1,6 @@
 #include "tests/backends/op_test_rig.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -200,6 +201,17 @@ double relative_error(const Values& actual, const Values& expected) {
     norm += expected[i] * expected[i];
   }
   return difference == 0.0 ? 0.0 : std::sqrt(difference / norm);
+}
+
+double logarithm_error(const Values& actual, const Values& expected) {
+  if (actual.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0.0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (!std::isfinite(actual[i])) return std::numeric_limits<double>::infinity();
+    worst =
+        std::max(worst, std::abs(actual[i] - expected[i]) / std::max(1.0, std::abs(expected[i])));
+  }
+  return worst;
 }
 
 double tolerance(DType dtype) {

@@ -62,6 +62,9 @@ Values product(const Values& left, const Values& right);
 
 /// Frobenius norm of the difference over that of `expected`; infinite when something is not finite.
 double relative_error(const Values& actual, const Values& expected);
+/// The largest |actual - expected| / max(1, |expected|): of logarithms, whose error is that of what
+/// they are of, however near zero they lie. Infinite for other sizes or what is not finite.
+double logarithm_error(const Values& actual, const Values& expected);
 /// What an operation with outputs or inputs of `dtype` may be wrong by: 1e-5, or 1e-2 in 16 bits.
 double tolerance(DType dtype);
 
