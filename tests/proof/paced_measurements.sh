@@ -6,7 +6,7 @@
 # two cores. Exits 1 when a bound is missed.
 set -euo pipefail
 if [ $# -ne 1 ] || [ ! -f "$1/CTestTestfile.cmake" ]; then
-  sed -n '2,6s/^# //p' "$0" >&2
+  sed -n '2,7s/^# //p' "$0" >&2
   exit 1
 fi
 exec ctest --test-dir "$1" -L 'paced$' --output-on-failure --no-tests=error
