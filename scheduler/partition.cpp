@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "scheduler/stage_packing.h"
+
 namespace stagecoach {
 
 namespace {
-
-/// Sums that are equal up to rounding count as equal, so that a candidate admits its own stage.
-constexpr double kSumSlack = 1.0 + 1e-9;
 
 /// Packs all layers into stages no longer than `limit`, from the last back; the short one, if any,
 /// comes first. Empty when one layer alone is longer.
@@ -18,9 +17,9 @@ std::vector<Stage> pack_back(const std::vector<double>& costs, int most_layers, 
   while (last >= 0) {
     int first = last;
     double sum = costs[last];
-    if (sum > limit * kSumSlack) return {};
+    if (sum > limit * kSlack) return {};
     while (first > 0 && (most_layers == 0 || last - first + 1 < most_layers) &&
-           sum + costs[first - 1] <= limit * kSumSlack) {
+           sum + costs[first - 1] <= limit * kSlack) {
       sum += costs[--first];
     }
     stages.push_back(Stage{ActionKind::kForward, first, last});
@@ -76,7 +75,7 @@ StageLayers best_cut(const std::vector<double>& costs, const std::vector<double>
       for (int begin = end - 1; begin >= stages - 1; --begin) {
         sum += costs[begin] / speeds[stages - 1];
         double candidate = join(best[stages - 1][begin], sum);
-        if (sum > limit * kSumSlack || candidate >= best[stages][end]) continue;
+        if (sum > limit * kSlack || candidate >= best[stages][end]) continue;
         best[stages][end] = candidate;
         first[stages][end] = begin;
       }

@@ -7,9 +7,6 @@ namespace stagecoach {
 
 namespace {
 
-/// Sums that are equal up to rounding count as equal, so that a limit admits its own stage.
-constexpr double kSlack = 1.0 + 1e-9;
-
 constexpr ActionKind kKinds[] = {ActionKind::kForward, ActionKind::kBackward,
                                  ActionKind::kForwardBackward};
 

@@ -6,6 +6,10 @@
 
 namespace stagecoach {
 
+/// Sums of times that are equal up to rounding count as equal, so that a limit admits the stage it
+/// was taken from.
+inline constexpr double kSlack = 1.0 + 1e-9;
+
 /// Where a chain of layers is cut: first layers of the forward and of the backward stages, both in
 /// layer order, and of the fused stage. Both lists are empty when all layers are fused.
 struct StageCuts {

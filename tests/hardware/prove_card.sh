@@ -7,7 +7,7 @@
 # summary.txt. TEXT names a text file of a megabyte or more to train on. Exits 1 when a part fails.
 set -uo pipefail
 if [ $# -lt 2 ]; then
-  sed -n '3,8s/^# //p' "$0" >&2
+  sed -n '3,7s/^# //p' "$0" >&2
   exit 1
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
