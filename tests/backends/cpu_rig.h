@@ -28,6 +28,7 @@ class CpuRig : public testing::Test {
   void launch(Stream& stream, int64_t work_ns, double flop);
   /// Records a timing event, kept for `time_ns`; returns its number.
   size_t record_time(Stream& stream, size_t index = 0);
+  bool has_passed(size_t event) { return events_[event]->query().value(); }
   /// Nominal time of a recorded event, which must have been passed.
   int64_t time_ns(size_t event);
 
