@@ -52,6 +52,16 @@ const char* bulk_method_name(BulkMethod method) {
   return "?";
 }
 
+Result<BulkMethod> parse_bulk_method(std::string_view name) {
+  std::string known;
+  for (BulkMethod method : {BulkMethod::kAlternating, BulkMethod::kSharedStream,
+                            BulkMethod::kOneInFlight, BulkMethod::kWhole}) {
+    if (name == bulk_method_name(method)) return method;
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", bulk_method_name(method));
+  }
+  return invalid_argument(fmt::format("method is '{}'; it must be one of {}", name, known));
+}
+
 BulkLane::BulkLane(Device& device, const std::string& name, const BulkOptions& options)
     : Timeline(name), device_(device), options_(options), most_issued_(most_issued(options)) {
   STAGECOACH_CHECK(options.chunk_bytes > 0 && options.ahead >= 0);

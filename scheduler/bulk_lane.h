@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,8 @@ enum class BulkMethod : uint8_t {
 
 /// "alternating", "shared stream", "one in flight", "whole".
 const char* bulk_method_name(BulkMethod method);
+/// The method called `name`; else an invalid argument that lists them.
+Result<BulkMethod> parse_bulk_method(std::string_view name);
 
 /// What a lane does with its copies.
 struct BulkOptions {

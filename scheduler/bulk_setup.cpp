@@ -26,9 +26,14 @@ Result<std::unique_ptr<BulkLane>> create_bulk_lane(Device& device, LaneKind kind
   options.method = setup.method;
   options.chunk_bytes = bulk_chunk_bytes(goes_up ? info.up_bytes_per_s : info.down_bytes_per_s);
   if (setup.method == BulkMethod::kAlternating) options.ahead = info.bulk_chunks_ahead;
-  if (setup.method == BulkMethod::kSharedStream) options.urgent = &urgent;
+  if (const auto& measured = goes_up ? setup.measured.up : setup.measured.down; measured) {
+    options.method = measured->method;
+    options.chunk_bytes = measured->chunk_bytes;
+    options.ahead = measured->ahead;
+  }
+  if (options.method == BulkMethod::kSharedStream) options.urgent = &urgent;
   bool runs_in_hardware = info.bulk_chunks_ahead > 0;
-  if (setup.ring_bytes > 0 && runs_in_hardware && setup.method != BulkMethod::kWhole) {
+  if (setup.ring_bytes > 0 && runs_in_hardware && options.method != BulkMethod::kWhole) {
     // Below that a chunk's own costs outweigh its bytes.
     constexpr ByteCount kLeastChunk = 256 * kKiB;
     BulkOptions with_ring = options;

@@ -105,13 +105,16 @@ Result<std::unique_ptr<StageExecutor>> StageExecutor::create(const StageExecutor
   std::unique_ptr<StageExecutor> executor(new StageExecutor(setup));
   STAGECOACH_CHECK(setup.arena_bytes.size() == setup.devices.size());
   for (Stream* stream : setup.update_streams) executor->pump_->watch(stream);
-  BulkSetup bulk{setup.bulk, 0};
+  STAGECOACH_CHECK(setup.measured_bulk.empty() ||
+                   setup.measured_bulk.size() == setup.devices.size());
+  BulkSetup bulk{setup.bulk, 0, {}};
   const HostState& state = *setup.host_state;
   if (state.pinning().slow > 0 || state.bytes().mapped > 0) {
     bulk.ring_bytes = ring_bytes_of_a_lane(static_cast<int>(setup.devices.size()));
   }
   for (size_t index = 0; index < setup.devices.size(); ++index) {
     Device* device = setup.devices[index];
+    if (!setup.measured_bulk.empty()) bulk.measured = setup.measured_bulk[index];
     STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane,
                                 DeviceLane::create(*device, setup.arena_bytes[index], bulk));
     for (Stream* stream : lane->streams()) executor->pump_->watch(stream);

@@ -42,6 +42,7 @@ struct StageExecutorSetup {
   std::vector<ByteCount> resident_bytes;
   bool recomputes = true;  ///< whether backwards of bound plans do, see layout_stages
   BulkMethod bulk = BulkMethod::kAlternating;
+  std::vector<MeasuredBulk> measured_bulk;  ///< per device; empty: nothing was measured
   UpdateMode update = UpdateMode::kBarrier;
   int64_t first_step = 0;  ///< updates that the host state has had
   int64_t timeout_ns = 60'000'000'000;

@@ -24,11 +24,6 @@ struct PlanOptions {
 };
 
 Status check_options(const PlanOptions& options) {
-  if (!options.profile.empty()) {
-    return unimplemented(
-        "this version plans for a machine profile as a device: --devices sim:8xFILE.json for its "
-        "first 8 cards; leave out --profile");
-  }
   STAGECOACH_RETURN_IF_ERROR(find_schedule(options.schedule).status());
   if (options.schedule != "roundpipe" && options.schedule != "single") {
     return unimplemented(
@@ -208,7 +203,12 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   }
   STAGECOACH_ASSIGN_OR_RETURN(PlannedModel model, resolve_asked_model(asked));
   const Network& network = model.network;
-  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends));
+  std::optional<MachineProfile> profile;
+  if (!options.profile.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(profile, read_machine_profile(options.profile));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends,
+                                                               profile ? &*profile : nullptr));
   if (options.schedule == "single" && rated.devices.size() != 1) {
     return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
   }
@@ -292,7 +292,7 @@ Command make_plan_command() {
       command.options.end(),
       {{"--host-memory", "SIZE", "what the host has (this machine's, and not checked)",
         &options->model.host_memory},
-       {"--profile", "FILE", "not in this version yet: name it in --devices as sim:NxFILE",
+       {"--profile", "FILE", "rates that 'bench bandwidth --save-profile' measured of --devices",
         &options->profile},
        {"--explain", "", "what bounds the step, and RoundPipe's own plan", &options->explain},
        {"--max-sequence", "", "the longest sequence that fits each memory",

@@ -9,7 +9,6 @@
 #include "backends/cpu/cpu_options.h"
 #include "backends/sim/sim_card.h"
 #include "hal/device_spec.h"
-#include "scheduler/machine_profile.h"
 
 namespace stagecoach {
 
@@ -43,7 +42,25 @@ SimCard card_of(const PlannedDevice& device, double flop_per_s) {
   return {"cpu", "CPU device", memory, flop_per_s, kUnlimitedBytesPerS, link, 2 * link, "options"};
 }
 
-Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDevices& rated) {
+/// A device with what a profile has measured of it.
+Rated measured_device(const MachineCard& card, std::string name, ByteCount memory_bytes) {
+  Rated rated;
+  rated.device.name = std::move(name);
+  rated.device.memory_bytes = memory_bytes;
+  rated.device.up_bytes_per_ns = card.charged_up_bytes_per_s() / kNsPerS;
+  rated.device.down_bytes_per_ns = card.charged_down_bytes_per_s() / kNsPerS;
+  rated.device.uplink = card.uplink;
+  rated.flop_per_s = card.flop_per_s;
+  rated.card = card_of(rated.device, card.flop_per_s);
+  return rated;
+}
+
+const MachineCard* measured_card(const MachineProfile* profile, const std::string& device) {
+  return profile == nullptr ? nullptr : profile->card_of(device);
+}
+
+Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
+                       std::vector<Rated>& all, RatedDevices& rated) {
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<CpuDeviceOptions> options, parse_cpu_options(spec));
   for (size_t index = 0; index < options.size(); ++index) {
     const CpuPacing& pacing = options[index].pacing;
@@ -51,6 +68,10 @@ Status add_cpu_devices(const DeviceSpec& spec, std::vector<Rated>& all, RatedDev
     PlannedDevice device;
     device.name = fmt::format("cpu:{}", spec.first_index + static_cast<int>(index));
     device.memory_bytes = options[index].memory_bytes;
+    if (const MachineCard* card = measured_card(profile, device.name)) {
+      all.push_back(measured_device(*card, device.name, device.memory_bytes));
+      continue;
+    }
     device.up_bytes_per_ns = pacing.up_bytes_per_s / kNsPerS;
     device.down_bytes_per_ns = pacing.down_bytes_per_s / kNsPerS;
     rated.latency_ns = std::max(rated.latency_ns, static_cast<double>(pacing.latency_ns));
@@ -180,32 +201,62 @@ const SimCard* card_called(const std::string& title) {
   return nullptr;
 }
 
-Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends, std::vector<Rated>& all,
-                 RatedDevices& rated) {
+Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends,
+                 const MachineProfile* profile, std::vector<Rated>& all, RatedDevices& rated) {
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> opened,
                               backends.open_devices(spec.text));
   for (const std::unique_ptr<Device>& device : opened) {
     const DeviceInfo& info = device->info();
+    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
+    ByteCount free = usage.total_bytes - usage.used_bytes;
+    if (const MachineCard* measured = measured_card(profile, info.id)) {
+      all.push_back(measured_device(*measured, info.id, free));
+      continue;
+    }
     const SimCard* card = card_called(info.name);
     if (card == nullptr) {
       return unavailable(
-          fmt::format("device '{}': no rates are known for '{}'; plan for a card that is, such as "
-                      "sim:1xrtx4090[memory=24G]",
+          fmt::format("device '{}': no rates are known for '{}'; measure them with 'stagecoach "
+                      "bench bandwidth --save-profile FILE' and give --profile FILE",
                       spec.text, info.name));
     }
-    STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
-    ByteCount free = usage.total_bytes - usage.used_bytes;
     all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s});
     note_card(spec, *card, rated);
   }
   return Status::ok();
 }
 
+/// Takes over what `profile` knows beside its cards, and says what it does not.
+Status use_profile(const MachineProfile& profile, RatedDevices& rated) {
+  rated.uplinks = profile.uplinks;
+  rated.host_bytes_per_s = profile.host_work_bytes_per_s;
+  rated.host_memory_bytes_per_s = profile.host_memory_bytes_per_s;
+  rated.latency_ns = profile.latency_ns;
+  std::string when = profile.measurement ? ", measured " + profile.measurement->when : "";
+  add_note(rated, fmt::format("rates of '{}'{}", profile.name, when));
+  for (const std::string& note : profile.notes) {
+    add_note(rated, fmt::format("{}: {}", profile.name, note));
+  }
+  if (!profile.measurement) return Status::ok();
+  STAGECOACH_ASSIGN_OR_RETURN(MachineIdentity now, read_machine_identity({}));
+  for (const std::string& change : profile.measurement->machine.changes_to(now)) {
+    add_note(rated, fmt::format("{}: this machine's {}; measure again", profile.name, change));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
-Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends) {
+Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends,
+                                  const MachineProfile* profile) {
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, parse_device_specs(text));
   for (const DeviceSpec& spec : specs) {
+    if (profile != nullptr && spec.backend == "sim") {
+      return invalid_argument(
+          fmt::format("device '{}': simulated cards have their own rates; leave out --profile, or "
+                      "name the file in --devices as sim:NxFILE",
+                      spec.text));
+    }
     if (specs.size() == 1 || spec.backend != "sim") continue;
     Result<SimulatedCards> cards = simulated_cards(spec);
     if (!cards.is_ok() || !cards->is_file()) continue;
@@ -219,13 +270,21 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
     size_t before = all.size();
     spec.first_index = opened[spec.backend];
     if (spec.backend == "cpu") {
-      STAGECOACH_RETURN_IF_ERROR(add_cpu_devices(spec, all, rated));
+      STAGECOACH_RETURN_IF_ERROR(add_cpu_devices(spec, profile, all, rated));
     } else if (spec.backend == "sim") {
       STAGECOACH_RETURN_IF_ERROR(add_simulated_cards(spec, all, rated));
     } else {
-      STAGECOACH_RETURN_IF_ERROR(add_cards(spec, backends, all, rated));
+      STAGECOACH_RETURN_IF_ERROR(add_cards(spec, backends, profile, all, rated));
     }
     opened[spec.backend] += static_cast<int>(all.size() - before);
+  }
+  if (profile != nullptr) {
+    STAGECOACH_RETURN_IF_ERROR(use_profile(*profile, rated));
+    for (const Rated& one : all) {
+      if (profile->card_of(one.device.name) != nullptr) continue;
+      add_note(rated, fmt::format("{} has no '{}'; what is assumed of it stands above",
+                                  profile->name, one.device.name));
+    }
   }
   for (const Rated& one : all) rated.flop_per_s = std::max(rated.flop_per_s, one.flop_per_s);
   for (Rated& one : all) {

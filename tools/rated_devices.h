@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "hal/backend_registry.h"
 #include "scheduler/layer_profile.h"
+#include "scheduler/machine_profile.h"
 
 namespace stagecoach {
 
@@ -33,9 +34,11 @@ struct RatedDevices {
 /// (docs/machine_profile.schema.json) and everything it says of their links and host; it stands
 /// alone. `cpu:N[…]` its options and documented defaults; cards of
 /// other backends are opened for their memory and take the rates of the simulated card of their
-/// name. Nothing else is opened. Errors: those of the device string; unavailable for cards without
-/// known rates.
-Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends);
+/// name. Nothing else is opened. Devices that `profile`, which may be null, has measured take its
+/// rates instead; what it does not have is assumed as without it. Errors: those of the device
+/// string; unavailable for cards without known rates.
+Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry& backends,
+                                  const MachineProfile* profile = nullptr);
 
 /// Takes over devices, links, latencies and the host's memory; a hand-over is two copies.
 void use_rated_devices(const RatedDevices& rated, StepSetup& setup);

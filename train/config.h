@@ -86,6 +86,7 @@ struct DevicesConfig {
   std::string memory = "auto";
   std::string residency = "auto";  ///< or "off": no parameters stay in spare memory
   int64_t timeout_ns = 60'000'000'000;
+  std::string profile;  ///< of this machine, by 'bench bandwidth --save-profile'; empty: none
 };
 
 /// `[activations]`

@@ -95,7 +95,10 @@ ConfigField text_field(std::string key, Access<std::string> access, std::string 
     access(config) = value.as_string();
     return Status::ok();
   };
-  auto show = [access](const TrainConfig& config) { return Json(get(access, config)); };
+  auto show = [access](const TrainConfig& config) {
+    std::string text = get(access, config);
+    return text.empty() ? Json() : Json(text);
+  };
   return {key, true, read, show};
 }
 
@@ -520,6 +523,7 @@ void add_devices_and_output(std::vector<ConfigField>& fields) {
   fields.push_back(
       choice_field("devices.residency", AT(devices.residency), {{"auto", "off"}, {}, {}}));
   fields.push_back(timeout_field());
+  fields.push_back(text_field("devices.profile", AT(devices.profile), "profile.json"));
   fields.push_back(choice_field("activations.policy", AT(activations.policy),
                                 {{"auto", "recompute", "keep"}, {}, {}}));
   fields.push_back(text_field("output.dir", AT(output.dir), "out"));

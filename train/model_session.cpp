@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/settings.h"
 #include "hal/device_spec.h"
 #include "model/mapped_weights.h"
 #include "model/peft_adapter.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint.h"
+#include "train/measured_machine.h"
 
 namespace stagecoach {
 
@@ -139,6 +141,25 @@ Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
   return backends.open_devices(use, {.is_deterministic = config.train.deterministic == "true"});
 }
 
+namespace {
+
+/// Takes over what the machine profile at `path` (empty: none) holds, and says what is assumed.
+Status use_profile(const std::string& path, const std::vector<std::unique_ptr<Device>>& devices,
+                   TrainerOptions& options) {
+  std::vector<DeviceInfo> infos;
+  for (const std::unique_ptr<Device>& device : devices) infos.push_back(device->info());
+  STAGECOACH_ASSIGN_OR_RETURN(MeasuredMachine machine, read_measured_machine(path, infos));
+  for (const std::string& line : machine.warnings) log_warning("devices.profile = " + line);
+  for (const std::string& line : machine.taken) log_info("by devices.profile: " + line);
+  for (const std::string& line : machine.assumed) log_info("assumed: " + line);
+  STAGECOACH_ASSIGN_OR_RETURN(Settings settings, read_settings());
+  if (settings.threads <= 0) options.host_threads = machine.host_threads;
+  options.measured = std::move(machine.devices);
+  return Status::ok();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, NetworkHead head,
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
@@ -161,6 +182,7 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
   for (const std::unique_ptr<Device>& device : devices) used.push_back(device.get());
   TrainerOptions options = trainer_options(config);
   options.pin_watch = std::move(pin_watch);
+  STAGECOACH_RETURN_IF_ERROR(use_profile(config.devices.profile, devices, options));
   STAGECOACH_ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
       Trainer::create(std::move(network), std::move(used), std::move(options)));

@@ -215,7 +215,13 @@ Status Trainer::Impl::prepare_request() {
   if (options.device_share > 0) request.device_update_bytes = DeviceUpdates::bytes(network);
   for (Device* device : devices) {
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
-    request.devices.push_back(device->info());
+    DeviceInfo info = device->info();
+    if (!options.measured.empty()) {
+      const MeasuredDevice& measured = options.measured[request.devices.size()];
+      if (measured.up_bytes_per_s > 0) info.up_bytes_per_s = measured.up_bytes_per_s;
+      if (measured.down_bytes_per_s > 0) info.down_bytes_per_s = measured.down_bytes_per_s;
+    }
+    request.devices.push_back(std::move(info));
     ByteCount free = usage.total_bytes - usage.used_bytes;
     if (free < request.device_update_bytes) {
       return resource_exhausted(fmt::format(
@@ -361,6 +367,9 @@ Status Trainer::Impl::adopt(PlannedRun next) {
   setup.first_step = steps_asked;
   setup.timeout_ns = options.timeout_ns;
   setup.bulk = options.bulk;
+  for (int device : options.measured.empty() ? std::vector<int>() : planned.devices) {
+    setup.measured_bulk.push_back(options.measured[device].bulk);
+  }
   setup.left_out = options.left_out;
   STAGECOACH_ASSIGN_OR_RETURN(executor, StageExecutor::create(setup));
   for (size_t device = 0; device < planned.shares.size(); ++device) {

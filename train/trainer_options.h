@@ -10,7 +10,7 @@
 #include "core/status.h"
 #include "memory/host_limits.h"
 #include "memory/registered_memory.h"
-#include "scheduler/bulk_lane.h"
+#include "scheduler/measured_bulk.h"
 #include "scheduler/consistency.h"
 #include "train/loss_scale.h"
 #include "train/update_kernel.h"
@@ -71,6 +71,8 @@ struct TrainerOptions {
   PinWatch pin_watch;
   /// How parameters and gradients travel beside activations; changes no bit.
   BulkMethod bulk = BulkMethod::kAlternating;
+  /// Per device, by a machine profile; empty: nothing was measured. Changes no bit either.
+  std::vector<MeasuredDevice> measured;
   /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
   std::vector<Ordering> left_out;
 };

@@ -1,5 +1,6 @@
 #include "scheduler/machine_profile.h"
 
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,6 +56,113 @@ TEST_F(MachineProfiles, AreRead) {
   EXPECT_EQ((*devices)[1].uplink, -1);
   EXPECT_EQ((*devices)[2].uplink, 0);
   EXPECT_THAT(planned_devices(*machine, 4).status().message(), HasSubstr("it has 1 to 3"));
+}
+
+/// A measured machine of two cards.
+MachineProfile measured_machine() {
+  MachineProfile machine;
+  machine.name = "box";
+  machine.notes = {"a note"};
+  for (int index = 0; index < 2; ++index) {
+    MachineCard& card = machine.cards.emplace_back();
+    card.name = "card";
+    card.device = fmt::format("cuda:{}", index);
+    card.flop_per_s = 1e14;
+    card.memory_bytes = 24 * kGiB;
+    card.up_bytes_per_s = 25e9;
+    card.down_bytes_per_s = 26e9;
+    card.duplex_bytes_per_s = 40e9;
+    card.bulk.up = MeasuredLane{BulkMethod::kOneInFlight, 4 * kMiB, 0, 0.0004};
+    card.uplink = 0;
+  }
+  machine.cards[1].bulk.down = MeasuredLane{BulkMethod::kAlternating, 2 * kMiB, 8, 0};
+  machine.uplinks.push_back({"switch", 30, 31});
+  machine.peers.push_back({0, 1, true, "", 20e9, 12e9});
+  machine.peers.push_back({1, 0, false, "wrong bytes arrived", 0, 12e9});
+  machine.host_memory_bytes_per_s = 150e9;
+  machine.host_work_bytes_per_s = 80e9;
+  machine.host_work_threads = 12;
+  machine.latency_ns = 1e4;
+  MachineIdentity identity{{{"processor", "some"}, {"threads", "16"}, {"cuda:0", "card at 1"}}};
+  machine.measurement =
+      MachineMeasurement{"2026-11-30T17:05:00Z", "stagecoach 0.1.0", "quick", identity};
+  return machine;
+}
+
+TEST_F(MachineProfiles, AreReadAsTheyWereWritten) {
+  MachineProfile machine = measured_machine();
+  std::string text = to_json(machine).dump(true);
+  Result<MachineProfile> read_back = read(text);
+  ASSERT_TRUE(read_back.is_ok()) << read_back.status().message();
+  EXPECT_EQ(to_json(*read_back).dump(true), text);
+  ASSERT_EQ(read_back->cards.size(), 2u);
+  EXPECT_EQ(read_back->cards[0].bulk, machine.cards[0].bulk);
+  EXPECT_EQ(read_back->cards[1].bulk, machine.cards[1].bulk);
+  EXPECT_EQ(read_back->card_of("cuda:1"), &read_back->cards[1]);
+  EXPECT_EQ(read_back->card_of("cuda:2"), nullptr);
+  EXPECT_EQ(read_back->card_of(""), nullptr);
+  EXPECT_TRUE(read_back->peers[0].is_faster_direct());
+  EXPECT_FALSE(read_back->peers[1].is_faster_direct());
+  EXPECT_EQ(read_back->host_work_threads, 12);
+  EXPECT_EQ(read_back->measurement->machine, machine.measurement->machine);
+}
+
+TEST_F(MachineProfiles, MeasuredFieldsAreRefusedWhereTheyCannotBe) {
+  struct Case {
+    const char* what;
+    const char* with;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"\"one in flight\"", "\"two\"", "cards[0]: bulk_up: method is 'two'; it must be one of "},
+      {"4194304", "4095", "cards[0]: bulk_up: chunk_bytes is 4095; it must be from 4096"},
+      {"\"ahead\": 8", "\"ahead\": -1", "cards[1]: bulk_down: ahead is -1"},
+      {"\"to\": 1", "\"to\": 2", "peers[0]: to is 2; it must be from 0 to 1"},
+      {"\"to\": 1", "\"to\": 0", "peers[0]: from and to are card 0"},
+      {"\"work_threads\": 12", "\"work_threads\": 0", "host: work_threads is 0"},
+      {"\"schema_version\": 1", "\"schema_version\": 2", "measure again"},
+      {"\"threads\": \"16\"", "\"threads\": 16", "machine: threads is 16; it must be text"},
+      {"\"device\": \"cuda:0\"", "\"device\": \"cuda:0\", \"count\": 2", "cards[0]: count is 2"}};
+  for (const Case& one : cases) {
+    std::string text = to_json(measured_machine()).dump(true);
+    size_t at = text.find(one.what);
+    ASSERT_NE(at, std::string::npos) << one.what;
+    text.replace(at, std::string(one.what).size(), one.with);
+    Result<MachineProfile> machine = read(text);
+    ASSERT_FALSE(machine.is_ok()) << one.message;
+    EXPECT_THAT(machine.status().message(), HasSubstr(one.message));
+  }
+}
+
+TEST(MachineIdentities, TellWhatHasChanged) {
+  internal::IdentityInputs inputs;
+  inputs.cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: a\n";
+  inputs.threads = 16;
+  DeviceInfo card;
+  card.id = "cuda:0";
+  card.name = "NVIDIA H200";
+  card.pci_address = "0000:1b:00.0";
+  inputs.devices = {card};
+  MachineIdentity before = internal::machine_identity(inputs);
+  EXPECT_THAT(before.fields,
+              testing::ElementsAre(testing::Pair("processor", "Some CPU @ 2 GHz"),
+                                   testing::Pair("threads", "16"),
+                                   testing::Pair("cuda:0", "NVIDIA H200 at 0000:1b:00.0")));
+  EXPECT_THAT(before.changes_to(before), testing::IsEmpty());
+  inputs.threads = 8;
+  card.id = "cuda:1";
+  inputs.devices.push_back(card);
+  MachineIdentity now = internal::machine_identity(inputs);
+  EXPECT_THAT(before.changes_to(now),
+              testing::ElementsAre("threads was 16 and is 8", "cuda:1 was not measured"));
+  // What is not used now does not count.
+  inputs.threads = 16;
+  inputs.devices.clear();
+  EXPECT_THAT(before.changes_to(internal::machine_identity(inputs)), testing::IsEmpty());
+  EXPECT_NE(before.fingerprint(), now.fingerprint());
+  inputs.cpuinfo = "";
+  EXPECT_EQ(internal::machine_identity(inputs).fields[0].second, "unknown");
+  EXPECT_TRUE(read_machine_identity({}).is_ok());
 }
 
 TEST_F(MachineProfiles, FaultsAreRefusedByFileAndField) {

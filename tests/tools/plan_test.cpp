@@ -177,13 +177,42 @@ TEST(PlanCommand, OptimizerAndMomentsDecideWhatUpdatesTake) {
   EXPECT_THAT(people.output, HasSubstr("updates: lion with fp32 moments, overlap, after the norm"));
 }
 
+/// A machine profile, below a folder that tests share.
+std::string profile_file(const std::string& text) {
+  std::string path = testing::TempDir() + "plan_test_profile.json";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(PlanCommand, TakesMeasuredRatesForRealDevices) {
+  std::string path = profile_file(R"({"name": "box", "cards": [
+    {"device": "cpu:0", "flop_per_s": 1e12, "memory_bytes": 1e9, "up_bytes_per_s": 2e9,
+     "down_bytes_per_s": 2e9}], "host": {"work_bytes_per_s": 4e9}, "copy_latency_s": 1e-5,
+    "measurement": {"when": "then", "machine": {"processor": "another"}}})");
+  CommandResult without = run_command(plan("cpu:1[memory=2G]"));
+  CommandResult with = run_command(plan("cpu:1[memory=2G]", {"--profile", path}));
+  ASSERT_EQ(with.exit_code, 0) << with.errors;
+  EXPECT_THAT(with.output, HasSubstr("rates of 'box', measured then"));
+  EXPECT_THAT(with.output, HasSubstr("processor was another and is"));
+  EXPECT_THAT(with.output, Not(HasSubstr("a guess")));
+  EXPECT_THAT(with.output, HasSubstr("host work touches 4 GB/s"));
+  EXPECT_THAT(without.output, HasSubstr("a guess"));
+  // A device that was not measured keeps its assumptions, which stand there.
+  CommandResult two = run_command(plan("cpu:2[memory=2G]", {"--profile", path}));
+  ASSERT_EQ(two.exit_code, 0) << two.errors;
+  EXPECT_THAT(two.output, HasSubstr("box has no 'cpu:1'"));
+  EXPECT_THAT(two.output, HasSubstr("a guess"));
+  expect_refusal(plan("sim:1xrtx4090", {"--profile", path}), 1, "leave out --profile");
+}
+
 TEST(PlanCommand, RefusesByName) {
   expect_refusal({"plan", "--model", "qwen3-8bb", "--devices", "cpu:2"}, 1,
                  "did you mean 'qwen3-8b'");
   expect_refusal(plan("cpu:2[memory=100M]"), 4, "layer 'head' alone needs");
   expect_refusal(plan("cpu:2", {"--schedule", "1f1b"}), 1, "plans roundpipe and single");
   expect_refusal(plan("cpu:2", {"--schedule", "single"}), 1, "single has one device, not 2");
-  expect_refusal(plan("cpu:2", {"--profile", "p.json"}), 1, "sim:8xFILE.json");
+  expect_refusal(plan("cpu:2", {"--profile", "p.json"}), 1, "p.json");
+  expect_refusal(plan("sim:2xrtx4090", {"--profile", profile_file("{}")}), 1, "cards are 0");
   expect_refusal(plan("cpu:2", {"--microbatches", "3"}), 1, "must divide --batch, 16");
   expect_refusal(plan("cpu:2", {"--rounds", "3"}), 1, "must divide --microbatches, 4");
   expect_refusal(plan("cpu:2", {"--sequence", "4096"}), 1, "1024 positions");

@@ -175,6 +175,38 @@ TEST_F(TrainRun, DevicesThreadsAndScheduleChangeNoBit) {
   }
 }
 
+TEST_F(TrainRun, AMachineProfileIsUsedSaidAndChangesNoBit) {
+  ASSERT_EQ(folder_.train().exit_code, 0);
+  // Of another machine: it is read, named and not used.
+  folder_.write("profile.json", R"({"name": "box", "cards": [
+    {"device": "cpu:0", "flop_per_s": 1e9, "memory_bytes": 1e9, "up_bytes_per_s": 1e9,
+     "down_bytes_per_s": 1e9, "bulk_up": {"method": "one in flight", "chunk_bytes": 4096}}],
+    "host": {"work_bytes_per_s": 1e9, "work_threads": 1},
+    "measurement": {"machine": {"processor": "another"}}})");
+  CommandResult other = folder_.train({"output.dir=other", "devices.profile=profile.json"});
+  ASSERT_EQ(other.exit_code, 0) << other.errors;
+  EXPECT_THAT(other.errors, HasSubstr("processor was another and is"));
+  EXPECT_THAT(other.errors, Not(HasSubstr("by devices.profile:")));
+  EXPECT_EQ(sha("other"), sha());
+  // Written by hand it holds for whichever machine.
+  folder_.write("profile.json", R"({"name": "box", "cards": [
+    {"device": "cpu:0", "flop_per_s": 1e9, "memory_bytes": 1e9, "up_bytes_per_s": 1e9,
+     "down_bytes_per_s": 1e9, "bulk_up": {"method": "one in flight", "chunk_bytes": 4096}}],
+    "host": {"work_bytes_per_s": 1e9, "work_threads": 1}})");
+  CommandResult used =
+      folder_.train({"output.dir=used", "devices.profile=profile.json"}, {"--check-races"});
+  ASSERT_EQ(used.exit_code, 0) << used.errors;
+  EXPECT_THAT(used.errors, HasSubstr("by devices.profile: cpu:0: 1 GB/s up"));
+  EXPECT_THAT(used.errors, HasSubstr("one in flight, chunks of 4.00 KiB"));
+  EXPECT_THAT(used.errors, HasSubstr("by devices.profile: threads for updates: 1"));
+  EXPECT_THAT(used.errors, HasSubstr("assumed: cpu:1: "));
+  EXPECT_EQ(sha("used"), sha());
+  CommandResult missing = folder_.train({"output.dir=missing", "devices.profile=none.json"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.errors, HasSubstr("none.json"));
+  EXPECT_FALSE(folder_.exists("missing"));
+}
+
 TEST_F(TrainRun, ABoundScheduleEvaluatesReportsAndResumes) {
   std::vector<std::string> settings = {"train.eval_every=10", "optimizer.decay=constant"};
   auto train = [&](std::vector<std::string> more) {
