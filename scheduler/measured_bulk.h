@@ -26,7 +26,7 @@ struct MeasuredBulk {
 };
 
 /// What was measured of a device that a run uses.
-struct MeasuredDevice {
+struct MeasuredLinks {
   double up_bytes_per_s = 0;  ///< with both directions in use; 0: not measured
   double down_bytes_per_s = 0;
   MeasuredBulk bulk;

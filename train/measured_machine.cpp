@@ -31,7 +31,7 @@ std::string describe_assumed(const DeviceInfo& info, double rate, const char* di
 /// `says_all`: what is assumed of mocks too.
 void take_device(const MachineCard* card, const DeviceInfo& info, bool says_all,
                  MeasuredMachine& machine) {
-  MeasuredDevice& device = machine.devices.emplace_back();
+  MeasuredLinks& device = machine.devices.emplace_back();
   std::string taken, assumed;
   auto add = [](std::string& line, const std::string& part) {
     line += line.empty() ? part : "; " + part;

@@ -11,7 +11,7 @@ namespace stagecoach {
 
 /// What a run takes from a machine profile, and what it has to assume.
 struct MeasuredMachine {
-  std::vector<MeasuredDevice> devices;  ///< parallel to the run's
+  std::vector<MeasuredLinks> devices;  ///< parallel to the run's
   int host_threads = 0;                 ///< for updates; 0: all usable
   std::vector<std::string> taken;       ///< a line each, for people
   std::vector<std::string> assumed;     ///< likewise

@@ -217,7 +217,7 @@ Status Trainer::Impl::prepare_request() {
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     DeviceInfo info = device->info();
     if (!options.measured.empty()) {
-      const MeasuredDevice& measured = options.measured[request.devices.size()];
+      const MeasuredLinks& measured = options.measured[request.devices.size()];
       if (measured.up_bytes_per_s > 0) info.up_bytes_per_s = measured.up_bytes_per_s;
       if (measured.down_bytes_per_s > 0) info.down_bytes_per_s = measured.down_bytes_per_s;
     }

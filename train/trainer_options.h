@@ -72,7 +72,7 @@ struct TrainerOptions {
   /// How parameters and gradients travel beside activations; changes no bit.
   BulkMethod bulk = BulkMethod::kAlternating;
   /// Per device, by a machine profile; empty: nothing was measured. Changes no bit either.
-  std::vector<MeasuredDevice> measured;
+  std::vector<MeasuredLinks> measured;
   /// Orderings that are not kept: for proofs that they matter (docs/consistency.md).
   std::vector<Ordering> left_out;
 };
