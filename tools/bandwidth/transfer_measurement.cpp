@@ -13,6 +13,7 @@ namespace stagecoach {
 namespace {
 
 constexpr int64_t kMarksOfABatch = 64;  ///< events cost time on cards; more tell nothing
+constexpr int64_t kLeastChunksTogether = 8;
 constexpr int64_t kPoisonLimitNs = 60'000'000'000;
 constexpr double kLeastCoverage = 0.8;
 constexpr double kMostOverrun = 0.01;
@@ -91,9 +92,10 @@ Status TransferMeasurement::prepare() {
 }
 
 Status TransferMeasurement::ready_lanes(int64_t repeats) {
+  // A window needs two ends, and little of what streams do before and after it.
+  int64_t least = lanes_.size() == 1 ? 2 : kLeastChunksTogether;
   for (const std::unique_ptr<Lane>& lane : lanes_) {
-    // A window needs two ends.
-    lane->chunks = std::max<int64_t>(2, std::llround(static_cast<double>(repeats) * lane->weight));
+    lane->chunks = std::llround(static_cast<double>(std::max(repeats, least)) * lane->weight);
     lane->mark_every = std::max<int64_t>(1, lane->chunks / kMarksOfABatch);
     lane->issued = 0;
     lane->marked_chunks.clear();
@@ -158,14 +160,18 @@ Result<std::vector<FlowMarks>> TransferMeasurement::collect() {
   return flows;
 }
 
-void TransferMeasurement::share_chunks(const WindowRates& window) {
-  double fastest = *std::max_element(window.bytes_per_s.begin(), window.bytes_per_s.end());
-  if (window.is_empty() || fastest <= 0) return;
-  // The slowest takes one chunk a repeat, so that there is always a window.
-  double slowest = *std::min_element(window.bytes_per_s.begin(), window.bytes_per_s.end());
-  slowest = std::max(slowest, fastest / 16);
+void TransferMeasurement::share_chunks(const std::vector<FlowMarks>& flows) {
+  std::vector<double> chunk_ns;
+  for (const FlowMarks& marks : flows) {
+    double chunks = (marks.back().bytes - marks.front().bytes) / shape_.chunk_bytes;
+    auto time_ns = static_cast<double>(marks.back().time_ns - marks.front().time_ns);
+    chunk_ns.push_back(std::max(1.0, time_ns / chunks));
+  }
+  // The slowest takes one chunk a repeat, the others as many as they move meanwhile.
+  constexpr double kMostWeight = 16;
+  double slowest_ns = *std::max_element(chunk_ns.begin(), chunk_ns.end());
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    lanes_[lane]->weight = std::max(1.0, window.bytes_per_s[lane] / slowest);
+    lanes_[lane]->weight = std::min(kMostWeight, slowest_ns / chunk_ns[lane]);
   }
 }
 
@@ -203,7 +209,7 @@ Result<Batch> TransferMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   if (lanes_.size() > 1) {
     for (double rate : window.bytes_per_s) batch.samples.push_back({rate / kBytesPerGb});
     batch.samples.push_back({window.fairness()});
-    share_chunks(window);
+    share_chunks(flows);
     if (window.coverage < kLeastCoverage) batch.flags.push_back(SampleFlag::kShortWindow);
   }
   auto overrun_ns = static_cast<double>(copy_overrun_ns() - overrun_before_ns);

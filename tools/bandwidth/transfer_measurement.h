@@ -50,7 +50,7 @@ class TransferMeasurement final : public Measurement {
   Status issue_all(int64_t deadline_ns);
   Status issue_chunk(Lane& lane, int64_t deadline_ns);
   Result<std::vector<FlowMarks>> collect();
-  void share_chunks(const WindowRates& window);
+  void share_chunks(const std::vector<FlowMarks>& flows);
   int64_t copy_overrun_ns() const;
   void abandon(const Status& status);
 
