@@ -38,18 +38,13 @@ struct Command {
   std::string notes;                  ///< further text of --help; may be empty
   std::vector<CommandOption> options;
   std::function<Result<int>(const CommandContext&)> run;
-};
-
-/// A name of the contract that this version does not have.
-struct MissingCommand {
-  std::string name;
-  std::string purpose;  ///< "simulates schedules"
+  /// When interrupted it has printed what it had by then: nothing more is said.
+  bool answers_interrupted = false;
 };
 
 /// Parses the command line, runs the subcommand it names and returns the exit code. Help and
 /// version go to stdout; refusals, one line each, to stderr. Exceptions do not escape.
-int run_command_line(const std::vector<Command>& commands,
-                     const std::vector<MissingCommand>& missing, const BackendRegistry& backends,
+int run_command_line(const std::vector<Command>& commands, const BackendRegistry& backends,
                      int argument_count, char** arguments);
 
 /// The subcommands, one file each.
@@ -62,5 +57,7 @@ Command make_simulate_command();
 Command make_plan_command();
 Command make_inspect_command();
 Command make_export_command();
+Command make_bench_command();
+Command make_topology_command();
 
 }  // namespace stagecoach

@@ -74,8 +74,7 @@ std::string command_help(const Command& command) {
   return text;
 }
 
-std::string general_help(const std::vector<Command>& commands,
-                         const std::vector<MissingCommand>& missing) {
+std::string general_help(const std::vector<Command>& commands) {
   std::string text =
       fmt::format("stagecoach: {}\n\nusage: stagecoach COMMAND [options]\n\ncommands:\n", kSummary);
   for (const Command& command : commands) text += option_help(command.name, command.summary);
@@ -83,9 +82,7 @@ std::string general_help(const std::vector<Command>& commands,
   text += option_help("--help-environment", "environment variables that are read");
   text += option_help("--version", "version, commit, backends and targets built in");
   text += option_help("-h, --help", "this text; after a command, its options and examples");
-  text += "\nnot in this version yet:";
-  for (const MissingCommand& entry : missing) text += " " + entry.name;
-  text += "\n\nexamples:\n";
+  text += "\nexamples:\n";
   for (const Command& command : commands) text += "  " + command.examples.front() + "\n";
   return text;
 }
@@ -238,18 +235,9 @@ int refuse(const std::string& who, const std::string& message, int code) {
   return code;
 }
 
-int refuse_command(const std::string& name, const std::vector<Command>& commands,
-                   const std::vector<MissingCommand>& missing) {
+int refuse_command(const std::string& name, const std::vector<Command>& commands) {
   std::vector<std::string> known;
   for (const Command& command : commands) known.push_back(command.name);
-  for (const MissingCommand& entry : missing) {
-    if (entry.name != name) continue;
-    return refuse("stagecoach",
-                  fmt::format("this version does not have '{}' ({}) yet; it has {}", name,
-                              entry.purpose, fmt::join(known, ", ")),
-                  kExitUsage);
-  }
-  for (const MissingCommand& entry : missing) known.push_back(entry.name);
   std::string nearest = nearest_name(name, known);
   return refuse("stagecoach",
                 fmt::format("unknown {} '{}'{}", name.starts_with('-') ? "option" : "command", name,
@@ -288,7 +276,9 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   bool was_stopped = status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted();
   if (was_stopped || (outcome.is_ok() && *outcome == kExitInterrupted)) {
     // What training did about it, it has said.
-    if (!answers_in_json) return kExitInterrupted;
+    if (!answers_in_json || (outcome.is_ok() && command.answers_interrupted)) {
+      return kExitInterrupted;
+    }
     return refuse_also_as_json(context.json, who, "interrupted before it was done; run it again",
                                kExitInterrupted);
   }
@@ -302,16 +292,15 @@ int run_command(const Command& command, const std::vector<std::string>& argument
 
 std::optional<int> answer_general_option(const std::vector<std::string>& arguments,
                                          const std::vector<Command>& commands,
-                                         const std::vector<MissingCommand>& missing,
                                          const BackendRegistry& backends) {
   if (arguments.empty()) {
-    print_error(general_help(commands, missing));
+    print_error(general_help(commands));
     return kExitUsage;
   }
   const std::string& first = arguments.front();
   bool json = asks_for_json(arguments);
   std::string text;
-  if (first == "--help" || first == "-h") text = general_help(commands, missing);
+  if (first == "--help" || first == "-h") text = general_help(commands);
   if (first == "--help-environment") text = environment_help();
   if (first == "--version") text = version_text(backends, json);
   if (text.empty()) return std::nullopt;
@@ -319,9 +308,9 @@ std::optional<int> answer_general_option(const std::vector<std::string>& argumen
   return kExitOk;
 }
 
-int dispatch(const std::vector<Command>& commands, const std::vector<MissingCommand>& missing,
-             const BackendRegistry& backends, std::vector<std::string> arguments) {
-  if (std::optional<int> code = answer_general_option(arguments, commands, missing, backends)) {
+int dispatch(const std::vector<Command>& commands, const BackendRegistry& backends,
+             std::vector<std::string> arguments) {
+  if (std::optional<int> code = answer_general_option(arguments, commands, backends)) {
     return *code;
   }
   Result<Settings> settings = read_settings();
@@ -347,20 +336,19 @@ int dispatch(const std::vector<Command>& commands, const std::vector<MissingComm
     }
     return run_command(command, arguments, context);
   }
-  return refuse_command(name, commands, missing);
+  return refuse_command(name, commands);
 }
 
 }  // namespace
 
-int run_command_line(const std::vector<Command>& commands,
-                     const std::vector<MissingCommand>& missing, const BackendRegistry& backends,
+int run_command_line(const std::vector<Command>& commands, const BackendRegistry& backends,
                      int argument_count, char** arguments) {
   // A reader that goes away is no reason to die of a signal in the middle of a run.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     std::vector<std::string> texts(arguments + std::min(argument_count, 1),
                                    arguments + argument_count);
-    int code = dispatch(commands, missing, backends, std::move(texts));
+    int code = dispatch(commands, backends, std::move(texts));
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return code != kExitOk
                ? code

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/settings.h"
 #include "hal/topology.h"
+#include "tools/absent_backends.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
 
@@ -16,12 +17,6 @@ namespace {
 struct DevicesOptions {
   std::string spec;
   bool verbose = false;
-};
-
-/// A backend that is absent, and why.
-struct AbsentBackend {
-  std::string backend;
-  std::string reason;
 };
 
 Json device_to_json(const DeviceInfo& info) {
@@ -36,20 +31,6 @@ Json device_to_json(const DeviceInfo& info) {
   json["is_real_hardware"] = info.is_real_hardware;
   json["speed"] = info.speed;
   return json;
-}
-
-std::vector<AbsentBackend> absent_backends(const BackendRegistry& backends) {
-  std::vector<AbsentBackend> absent;
-  for (const std::unique_ptr<Backend>& backend : backends.backends()) {
-    Status status = backend->availability();
-    if (!status.is_ok()) absent.push_back({std::string(backend->name()), status.message()});
-  }
-  for (const char* name : {"cuda", "hip"}) {
-    if (backends.find(name) != nullptr) continue;
-    const char* flag = std::string_view(name) == "cuda" ? "STAGECOACH_CUDA" : "STAGECOACH_HIP";
-    absent.push_back({name, fmt::format("not built in: configure with -D{}=ON", flag)});
-  }
-  return absent;
 }
 
 /// Name of the library or kernel that serves each op of the device.

@@ -71,8 +71,8 @@ int main(int argument_count, char** arguments) {
   commands.push_back(make_plan_command());
   commands.push_back(make_inspect_command());
   commands.push_back(make_export_command());
-  const std::vector<MissingCommand> missing = {{"topology", "the tree and matrix of links"},
-                                               {"bench", "measurements of bandwidth"}};
+  commands.push_back(make_topology_command());
+  commands.push_back(make_bench_command());
   BackendRegistry backends = built_in_backends();
-  return run_command_line(commands, missing, backends, argument_count, arguments);
+  return run_command_line(commands, backends, argument_count, arguments);
 }

@@ -39,20 +39,20 @@ void expect_refusal(const std::vector<std::string>& arguments, const std::string
   EXPECT_EQ(result.errors.find('\n'), result.errors.size() - 1) << result.errors;
 }
 
-TEST(CommandLine, HelpNamesEveryCommandAndWhatIsMissing) {
+TEST(CommandLine, HelpNamesEveryCommand) {
   CommandResult result = run_command({"--help"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* name : {"devices", "train", "eval", "generate", "report"}) {
+  for (const char* name : {"devices", "topology", "bench", "train", "eval", "generate", "report"}) {
     EXPECT_THAT(result.output, HasSubstr(std::string("\n  ") + name + " "));
   }
-  EXPECT_THAT(result.output, HasSubstr("not in this version yet: topology bench"));
+  EXPECT_THAT(result.output, testing::Not(HasSubstr("not in this version")));
   CommandResult nothing = run_command({});
   EXPECT_EQ(nothing.exit_code, 1);
   EXPECT_THAT(nothing.errors, HasSubstr("usage: stagecoach COMMAND"));
 }
 
 TEST(CommandLine, EveryCommandHasASummaryOptionsAndExamples) {
-  for (const char* name : {"devices", "train", "eval", "generate", "report"}) {
+  for (const char* name : {"devices", "topology", "bench", "train", "eval", "generate", "report"}) {
     CommandResult result = run_command({name, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr(std::string("stagecoach ") + name + ": "));
@@ -111,10 +111,7 @@ TEST(CommandLine, ClosedStreamsNeverBecomeFiles) {
   EXPECT_THAT(*read_file(list), testing::StartsWith("stagecoach"));
 }
 
-TEST(CommandLine, CommandsOfLaterVersionsAreRefusedByName) {
-  for (const char* name : {"topology", "bench"}) {
-    expect_refusal({name, "--json"}, std::string("this version does not have '") + name + "'");
-  }
+TEST(CommandLine, EmptyValuesAreRefused) {
   expect_refusal({"train", "--config", "run.toml", "--devices", ""}, "--devices is ''");
 }
 

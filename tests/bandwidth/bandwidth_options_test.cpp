@@ -1,0 +1,104 @@
+#include "tools/bandwidth/bandwidth_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/bandwidth/bandwidth_fixture.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(BandwidthOptionLists, AreParsedAndRefusedByOptionAndValue) {
+  EXPECT_THAT(parse_size_list("4K,1M", "--sizes").value(), ElementsAre(4 * kKiB, kMiB));
+  EXPECT_THAT(parse_size_list("4K:1M:x4", "--sizes").value(),
+              ElementsAre(4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB));
+  for (const char* bad :
+       {"", "4K,", "x", "7", "0", "-4K", "4K:1M:x1", "1M:4K:x4", "4K:1M:4", "4K:1M:x", "4K:1M"}) {
+    EXPECT_THAT(parse_size_list(bad, "--sizes").status().message(), HasSubstr("--sizes")) << bad;
+  }
+  EXPECT_THAT(parse_depth_list("1,8", "--depth").value(), ElementsAre(1, 8));
+  for (const char* bad : {"", "0", "1,", "1.5", "2000", "one"}) {
+    EXPECT_THAT(parse_depth_list(bad, "--depth").status().message(), HasSubstr("--depth")) << bad;
+  }
+  EXPECT_THAT(parse_memory_kinds("pinned,pageable", "--mem").value(),
+              ElementsAre(MemoryKind::kHostPinned, MemoryKind::kHostPageable));
+  EXPECT_THAT(parse_memory_kinds("device", "--mem").status().message(),
+              HasSubstr("pinned, registered or pageable"));
+}
+
+TEST(BandwidthSuites, AreFoundOrRefusedByName) {
+  EXPECT_STREQ(find_bandwidth_suite("quick").value()->name, "quick");
+  EXPECT_THAT(find_bandwidth_suite("contenton").status().message(),
+              HasSubstr("did you mean 'contention'?"));
+  EXPECT_THAT(find_bandwidth_suite("p2p").status().message(),
+              HasSubstr("does not have 'bench bandwidth p2p'"));
+  EXPECT_THAT(find_bandwidth_suite("xyzzy").status().message(), HasSubstr("it has quick, full"));
+}
+
+TEST(ShortSizes, AreExact) {
+  EXPECT_EQ(short_size(kGiB), "1G");
+  EXPECT_EQ(short_size(64 * kMiB), "64M");
+  EXPECT_EQ(short_size(1536 * kKiB), "1536K");
+  EXPECT_EQ(short_size(100), "100");
+}
+
+TEST(BandwidthPlans, ListWhatTheyMeasureAndTakeNothing) {
+  auto devices = open_devices("cpu:2[memory=64M,h2d=1G,d2h=1G]");
+  std::vector<MeasuredDevice> measured = {{devices[0].get(), 0}, {devices[1].get(), 0}};
+  std::unique_ptr<TaskPool> pool = TaskPool::create(2);
+  BandwidthOptions options;
+  auto plan = plan_bandwidth(measured, options, kGiB, *pool);
+  ASSERT_TRUE(plan.is_ok());
+  std::vector<std::string> names;
+  double seconds = 0;
+  for (const BandwidthGroup& group : plan->groups) {
+    names.push_back(group.name);
+    seconds += group.expected_s;
+    if (group.name == "copy") {
+      EXPECT_EQ(group.ids.size(), 12u);
+    }
+    if (group.name == "host") {
+      EXPECT_EQ(group.pinned_bytes, 0);
+    }
+  }
+  EXPECT_THAT(names, ElementsAre("copy", "duplex", "together", "host"));
+  EXPECT_LT(seconds, 40);
+  EXPECT_EQ(devices[0]->memory_usage()->peak_bytes, 0);
+  // Nothing to measure but the host without a device.
+  plan = plan_bandwidth({}, options, kGiB, *pool);
+  ASSERT_EQ(plan->groups.size(), 1u);
+  EXPECT_EQ(plan->groups[0].name, "host");
+  options.filter = "copy/cpu:1/up";
+  plan = plan_bandwidth(measured, options, kGiB, *pool);
+  ASSERT_EQ(plan->groups.size(), 1u);
+  EXPECT_EQ(plan->groups[0].ids.size(), 3u);
+  options.filter = "(";
+  EXPECT_THAT(plan_bandwidth(measured, options, kGiB, *pool).status().message(),
+              HasSubstr("regular expression"));
+  options.filter = "nothing";
+  EXPECT_THAT(plan_bandwidth(measured, options, kGiB, *pool).status().message(),
+              HasSubstr("--list"));
+}
+
+// Little memory: rings shrink instead of failing.
+TEST(BandwidthPlans, KeepPinnedMemoryWithinItsLimit) {
+  auto devices = open_devices("cpu:2[memory=1G]");
+  std::vector<MeasuredDevice> measured = {{devices[0].get(), 0}, {devices[1].get(), 0}};
+  std::unique_ptr<TaskPool> pool = TaskPool::create(1);
+  BandwidthOptions options;
+  options.suite = "full";
+  for (ByteCount limit : {ByteCount{0}, 8 * kMiB}) {
+    options.max_pinned = limit;
+    auto plan = plan_bandwidth(measured, options, 64 * kMiB, *pool);
+    ASSERT_TRUE(plan.is_ok());
+    for (const BandwidthGroup& group : plan->groups) {
+      EXPECT_LE(group.pinned_bytes, limit > 0 ? limit : 16 * kMiB) << group.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach

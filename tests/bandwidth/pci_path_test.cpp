@@ -1,0 +1,130 @@
+#include "tools/bandwidth/pci_path.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/temporary_folder.h"
+
+namespace stagecoach {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder as /sys, with devices where the kernel puts them.
+class SysfsTree {
+ public:
+  std::string path() const { return folder_.path(); }
+
+  /// Adds a function below `parent` ("pci0000:00/0000:00:01.0").
+  void add(const std::string& parent, const std::string& address) const {
+    fs::path place = fs::path(path()) / "devices" / parent / address;
+    fs::create_directories(place);
+    fs::path list = fs::path(path()) / "bus/pci/devices";
+    fs::create_directories(list);
+    fs::create_symlink(place, list / address);
+    current_ = place;
+  }
+  /// Writes a file of the function added last.
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((current_ / name).parent_path());
+    std::ofstream(current_ / name) << text << "\n";
+  }
+  void link(const std::string& speed, int width, const std::string& max_speed,
+            int max_width) const {
+    write("current_link_speed", speed);
+    write("current_link_width", std::to_string(width));
+    write("max_link_speed", max_speed);
+    write("max_link_width", std::to_string(max_width));
+  }
+
+ private:
+  TemporaryFolder folder_;
+  mutable fs::path current_;
+};
+
+TEST(PciLinkRate, IsThatOfTheStandardAfterEncoding) {
+  EXPECT_NEAR(pci_link_bytes_per_s(2.5, 16), 4e9, 1);
+  EXPECT_NEAR(pci_link_bytes_per_s(16, 16) / 1e9, 31.5, 0.05);
+  EXPECT_NEAR(pci_link_bytes_per_s(32, 16) / 1e9, 63.0, 0.05);
+  EXPECT_NEAR(pci_link_bytes_per_s(64, 16) / 1e9, 121, 0.1);
+  EXPECT_EQ(pci_link_bytes_per_s(0, 16), 0);
+}
+
+// A Radeon card's own function shows the link inside the card; the slot's is that of its port.
+TEST(PciPathReading, TakesTheSlowestLinkOfTheWholeWay) {
+  SysfsTree tree;
+  tree.add("pci0000:00", "0000:00:01.0");
+  tree.link("16.0 GT/s PCIe", 4, "16.0 GT/s PCIe", 16);
+  tree.add("pci0000:00/0000:00:01.0", "0000:01:00.0");
+  tree.link("16.0 GT/s PCIe", 4, "16.0 GT/s PCIe", 16);
+  tree.add("pci0000:00/0000:00:01.0/0000:01:00.0", "0000:02:00.0");
+  tree.link("16.0 GT/s PCIe", 16, "16.0 GT/s PCIe", 16);
+  tree.add("pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0", "0000:03:00.0");
+  tree.link("16.0 GT/s PCIe", 16, "16.0 GT/s PCIe", 16);
+  tree.write("numa_node", "1");
+  tree.write("iommu_group/type", "DMA-FQ");
+  tree.write("resource",
+             "0x00000000a0000000 0x00000000afffffff 0x000000000014220c\n"
+             "0x0000000000000000 0x0000000000000000 0x0000000000000000");
+  auto path = read_pci_path("00000000:03:00.0", tree.path());
+  ASSERT_TRUE(path.has_value());
+  EXPECT_EQ(path->host_bridge, "pci0000:00");
+  ASSERT_EQ(path->hops.size(), 4u);
+  EXPECT_EQ(path->hops.front().address, "0000:00:01.0");
+  EXPECT_EQ(path->hops.back().address, "0000:03:00.0");
+  EXPECT_NEAR(path->bytes_per_s() / 1e9, 7.88, 0.01);
+  EXPECT_NEAR(path->max_bytes_per_s() / 1e9, 31.5, 0.05);
+  EXPECT_EQ(path->numa_node, 1);
+  EXPECT_EQ(path->iommu_type, "DMA-FQ");
+  EXPECT_EQ(path->largest_bar, 256 * kMiB);
+}
+
+TEST(PciPathReading, WhatIsNotToldIsUnknown) {
+  SysfsTree tree;
+  tree.add("pci0000:00", "0000:00:05.0");
+  tree.link("Unknown", 255, "Unknown", 255);
+  tree.write("numa_node", "-1");
+  auto path = read_pci_path("0000:00:05.0", tree.path());
+  ASSERT_TRUE(path.has_value());
+  EXPECT_EQ(path->bytes_per_s(), 0);
+  EXPECT_EQ(path->max_bytes_per_s(), 0);
+  EXPECT_EQ(path->numa_node, -1);
+  EXPECT_EQ(path->iommu_type, "");
+  EXPECT_FALSE(read_pci_path("0000:00:06.0", tree.path()).has_value());
+  EXPECT_FALSE(read_pci_path("", tree.path()).has_value());
+  EXPECT_FALSE(read_pci_path("../../etc", tree.path()).has_value());
+  EXPECT_FALSE(read_pci_path("0000:00:05.0", tree.path() + "/nowhere").has_value());
+}
+
+// Idle links go slower; what was seen under load counts.
+TEST(PciPathReading, KeepsTheFastestOfSeveralReadings) {
+  PciPath idle, loaded;
+  idle.hops = {{"0000:00:01.0", 2.5, 16, 16, 16}};
+  loaded.hops = {{"0000:00:01.0", 16, 16, 8, 16}};
+  idle.keep_fastest(loaded);
+  EXPECT_EQ(idle.hops[0].speed_gt_per_s, 16);
+  EXPECT_EQ(idle.hops[0].width, 16);
+}
+
+TEST(PciRelations, AreThoseOfNvidiaSmi) {
+  auto path = [](const std::string& bridge, const std::vector<std::string>& hops, int node) {
+    PciPath one;
+    one.host_bridge = bridge;
+    for (const std::string& address : hops) one.hops.push_back({address});
+    one.numa_node = node;
+    return one;
+  };
+  PciPath a = path("pci0000:00", {"root", "up", "down1", "a"}, 0);
+  EXPECT_STREQ(pci_relation(a, path("pci0000:00", {"root", "up", "down2", "b"}, 0)), "PIX");
+  EXPECT_STREQ(pci_relation(a, path("pci0000:00", {"root", "up2", "x", "y", "b"}, 0)), "PXB");
+  EXPECT_STREQ(pci_relation(a, path("pci0000:00", {"root2", "b"}, 0)), "PHB");
+  EXPECT_STREQ(pci_relation(a, path("pci0000:80", {"root2", "b"}, 0)), "NODE");
+  EXPECT_STREQ(pci_relation(a, path("pci0000:80", {"root2", "b"}, 1)), "SYS");
+  EXPECT_STREQ(pci_relation(a, path("pci0000:80", {"root2", "b"}, -1)), "SYS");
+}
+
+}  // namespace
+}  // namespace stagecoach

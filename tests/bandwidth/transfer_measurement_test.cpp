@@ -1,0 +1,243 @@
+#include "tools/bandwidth/transfer_measurement.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backends/sim/sim_backend.h"
+#include "testing/decorated_backend.h"
+#include "testing/interceptor.h"
+#include "tests/bandwidth/bandwidth_fixture.h"
+#include "tests/fake_gpu/fake_gpu_machine.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kWithin = 0.05;
+
+/// Rates of a pace that any host keeps: 64 MiB/s up and 32 MiB/s down.
+constexpr const char* kPaced = "cpu:2[memory=16M,h2d=64M,d2h=32M]";
+constexpr double kUp = 64 * 1.048576e-3, kDown = 32 * 1.048576e-3;
+
+void expect_rate(const BandwidthReport& report, const std::string& id, double expected) {
+  const MeasurementRecord* record = report.find(id);
+  ASSERT_NE(record, nullptr) << id;
+  ASSERT_TRUE(record->is_ok()) << id << ": " << record->reason;
+  // A host that is too slow for its pace says so, and its figures are worth nothing.
+  if (record->has_flag(SampleFlag::kOverrun)) {
+    EXPECT_LE(record->median(), expected * (1 + kWithin)) << id;
+    return;
+  }
+  EXPECT_NEAR(record->median(), expected, kWithin * expected) << id;
+  EXPECT_FALSE(record->has_flag(SampleFlag::kImplausible)) << id;
+}
+
+TEST(PacedBandwidth, CopiesOfEachSizeAndDirectionHaveTheirPace) {
+  BandwidthOptions options = short_options("copy");
+  options.sizes = {64 * kKiB, 256 * kKiB};
+  BandwidthReport report = run_suite(open_devices(kPaced), options);
+  EXPECT_EQ(report.records.size(), 24u);  // 2 devices, directions and sizes; 3 kinds of memory
+  for (const char* device : {"cpu:0", "cpu:1"}) {
+    for (const char* kind : {"pinned", "registered", "pageable"}) {
+      for (const char* size : {"64K", "256K"}) {
+        expect_rate(report, fmt::format("copy/{}/up/{}/{}", device, kind, size), kUp);
+        expect_rate(report, fmt::format("copy/{}/down/{}/{}", device, kind, size), kDown);
+      }
+    }
+  }
+  for (const MeasurementRecord& record : report.records) {
+    EXPECT_GT(record.check.bytes, 0) << record.info.id;
+    EXPECT_EQ(record.check.wrong_bytes, 0) << record.info.id;
+    EXPECT_EQ(record.info.directions, 1);
+    EXPECT_EQ(record.info.payload_bytes, record.info.params.find("size")->as_integer());
+  }
+}
+
+// Duplex says both directions and their sum, of the same window.
+TEST(PacedBandwidth, DuplexIsTheSumOfBothDirections) {
+  BandwidthReport report = run_suite(open_devices(kPaced), short_options("duplex"));
+  ASSERT_EQ(report.records.size(), 2u);
+  for (const MeasurementRecord& record : report.records) {
+    expect_rate(report, record.info.id, kUp + kDown);
+    ASSERT_EQ(record.info.quantities.size(), 4u);
+    EXPECT_EQ(record.info.quantities[1].name,
+              record.info.params.find("device")->as_string() + " up");
+    EXPECT_NEAR(record.median(1) + record.median(2), record.median(), 1e-3 * record.median());
+    EXPECT_EQ(record.info.directions, 2);
+    EXPECT_GT(record.check.bytes, 0);
+    EXPECT_FALSE(record.has_flag(SampleFlag::kShortWindow));
+  }
+}
+
+// Devices that are not equally fast are active together for most of the time all the same.
+TEST(PacedBandwidth, AllDevicesTogetherHaveAWindowWhateverTheirRates) {
+  auto devices =
+      open_devices("cpu:1[memory=16M,h2d=64M,d2h=64M],cpu:1[memory=16M,h2d=16M,d2h=16M]");
+  BandwidthOptions options = short_options("contention");
+  options.filter = "together/up";
+  BandwidthReport report = run_suite(devices, options);
+  ASSERT_EQ(report.records.size(), 1u);
+  const MeasurementRecord& record = report.records.front();
+  ASSERT_TRUE(record.is_ok()) << record.reason;
+  EXPECT_FALSE(record.has_flag(SampleFlag::kShortWindow));
+  if (!record.has_flag(SampleFlag::kOverrun)) {
+    EXPECT_NEAR(record.median(), 80 * 1.048576e-3, kWithin * 80e-3);
+    EXPECT_NEAR(record.median(1), 64 * 1.048576e-3, kWithin * 64e-3);
+    EXPECT_NEAR(record.median(2), 16 * 1.048576e-3, kWithin * 16e-3);
+  }
+}
+
+TEST(PacedBandwidth, LatencyShowsWhereOneChunkIsIssuedAtATime) {
+  BandwidthOptions options = short_options("copy");
+  options.sizes = {64 * kKiB};
+  options.depths = {1, 2};
+  options.kinds = {MemoryKind::kHostPinned};
+  auto devices = open_devices("cpu:1[memory=16M,h2d=64M,d2h=64M,latency=1ms]");
+  BandwidthReport report = run_suite(devices, options);
+  // A chunk takes 1 ms and 1 ms of latency, however deep: latency is part of a mock's copy.
+  expect_rate(report, "copy/cpu:0/up/pinned/64K/depth2", 65536 / 2e-3 / 1e9);
+  const MeasurementRecord* one = report.find("copy/cpu:0/up/pinned/64K/depth1");
+  ASSERT_NE(one, nullptr);
+  ASSERT_TRUE(one->is_ok()) << one->reason;
+  // The host issues the next one only when it has seen the last one's end.
+  EXPECT_LT(one->median(), 65536 / 2e-3 / 1e9 * 1.01);
+}
+
+TEST(SimulatedBandwidth, AnswersInVirtualTime) {
+  SimMachineProfile profile;
+  SimCard card = find_sim_card("rtx4090").value();
+  card.link_bytes_per_s = 25e9;
+  card.duplex_bytes_per_s = 40e9;
+  profile.cards.assign(2, card);
+  profile.copy_latency_ns = 0;
+  auto devices = open_sim_devices(std::make_shared<SimMachine>(profile));
+  BandwidthOptions options = short_options("quick");
+  options.filter = "^(copy|duplex)";
+  BandwidthReport report = run_suite(devices, options);
+  ASSERT_FALSE(report.records.empty());
+  int duplex = 0;
+  for (const MeasurementRecord& record : report.records) {
+    ASSERT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
+    EXPECT_EQ(record.check.bytes, 0) << "nothing is moved, so nothing can be compared";
+    if (record.info.group != "duplex") continue;
+    ++duplex;
+    EXPECT_NEAR(record.median(), 40, kWithin * 40) << record.info.id;
+  }
+  EXPECT_EQ(duplex, 2);
+}
+
+TEST(FakeGpuBandwidth, CopiesAreMeasuredAndCompared) {
+  FakeGpuOptions machine_options;
+  machine_options.copy_bytes_per_s = 200e6;
+  FakeGpuMachine machine(machine_options);
+  auto devices = machine.open("all");
+  ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  BandwidthOptions options = short_options("copy");
+  options.working_set = 2 * kMiB;
+  options.sizes = {512 * kKiB};
+  BandwidthReport report = run_suite(*devices, options);
+  EXPECT_EQ(report.records.size(), 12u);
+  for (const MeasurementRecord& record : report.records) {
+    ASSERT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
+    EXPECT_GT(record.check.bytes, 0);
+    EXPECT_EQ(record.check.wrong_bytes, 0);
+    EXPECT_LT(record.median(), 0.2 * 1.1) << record.info.id;
+  }
+}
+
+/// Damages or holds up what copies of one device and direction bring.
+class BadCopies final : public Interceptor {
+ public:
+  BadCopies(int device, std::string_view label, Verdict::Kind kind)
+      : device_(device), label_(label), kind_(kind) {}
+  Verdict before(const VerbCall& call) override {
+    Verdict verdict;
+    bool is_meant =
+        call.verb == verbs::kCopy && call.device_index == device_ && call.label.view() == label_;
+    if (is_meant) verdict.kind = kind_;
+    return verdict;
+  }
+  void after(const VerbCall&, const Status&) override {}
+
+ private:
+  const int device_;
+  const std::string_view label_;
+  const Verdict::Kind kind_;
+};
+
+class FaultyBandwidth : public testing::TestWithParam<const char*> {};
+
+TEST_P(FaultyBandwidth, WrongBytesAreFoundAndTheOthersGoOn) {
+  std::string label = std::string("bandwidth ") + GetParam();
+  auto devices = decorate_devices(open_devices("cpu:2[memory=16M]"),
+                                  std::make_shared<BadCopies>(1, label, Verdict::Kind::kCorrupt));
+  BandwidthOptions options = short_options("copy");
+  options.sizes = {256 * kKiB};
+  options.kinds = {MemoryKind::kHostPinned};
+  BandwidthReport report = run_suite(devices, options);
+  ASSERT_EQ(report.records.size(), 4u);
+  std::string bad = fmt::format("copy/cpu:1/{}/pinned/256K", GetParam());
+  for (const MeasurementRecord& record : report.records) {
+    if (record.info.id != bad) {
+      EXPECT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
+      continue;
+    }
+    EXPECT_EQ(record.status, MeasurementStatus::kMismatch);
+    // 64 bytes in the middle of each chunk.
+    EXPECT_EQ(record.check.first_wrong, 128 * kKiB - 32);
+    EXPECT_GT(record.check.wrong_bytes, 0);
+    EXPECT_LE(record.check.wrong_bytes, record.check.bytes / (256 * kKiB) * 64);
+    EXPECT_THAT(record.reason, HasSubstr("bytes arrived wrong"));
+  }
+  EXPECT_EQ(bandwidth_exit_code(report, false), 3);
+}
+
+TEST_P(FaultyBandwidth, CopiesThatNeverEndRunOutOfTimeAndTheOthersGoOn) {
+  std::string label = std::string("bandwidth ") + GetParam();
+  auto devices =
+      decorate_devices(open_devices("cpu:2[memory=16M]"),
+                       std::make_shared<BadCopies>(1, label, Verdict::Kind::kNeverCompletes));
+  BandwidthOptions options = short_options("copy");
+  options.sizes = {256 * kKiB};
+  options.kinds = {MemoryKind::kHostPinned};
+  options.sampling.timeout_ns = 2'000'000'000;
+  BandwidthReport report = run_suite(devices, options);
+  ASSERT_EQ(report.records.size(), 4u);
+  std::string bad = fmt::format("copy/cpu:1/{}/pinned/256K", GetParam());
+  for (const MeasurementRecord& record : report.records) {
+    bool is_bad = record.info.id == bad;
+    EXPECT_EQ(record.status, is_bad ? MeasurementStatus::kTimeout : MeasurementStatus::kOk)
+        << record.info.id << ": " << record.reason;
+    if (!is_bad) continue;
+    EXPECT_THAT(record.reason, HasSubstr("cpu:1 did not end its copies"));
+  }
+  EXPECT_EQ(bandwidth_exit_code(report, false), 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Directions, FaultyBandwidth, testing::Values("up", "down"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(BandwidthMemory, WhatDoesNotFitIsSkippedWithTheReason) {
+  BandwidthOptions options = short_options("copy");
+  options.sizes = {64 * kKiB, 8 * kMiB};
+  options.kinds = {MemoryKind::kHostPinned};
+  BandwidthReport report = run_suite(open_devices("cpu:1[memory=4M]"), options);
+  const MeasurementRecord* large = report.find("copy/cpu:0/up/pinned/8M");
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(large->status, MeasurementStatus::kSkipped);
+  EXPECT_THAT(large->reason, HasSubstr("--working-set"));
+  EXPECT_TRUE(report.find("copy/cpu:0/up/pinned/64K")->is_ok());
+  EXPECT_EQ(bandwidth_exit_code(report, false), 0);
+  EXPECT_EQ(bandwidth_exit_code(report, true), 5);
+  // Nothing can be pinned: skipped too, and what is not pinned goes on.
+  options.sizes = {64 * kKiB};
+  options.kinds = {MemoryKind::kHostPinned, MemoryKind::kHostPageable};
+  report = run_suite(open_devices("cpu:1[memory=4M,pinned=4K]"), options);
+  EXPECT_EQ(report.find("copy/cpu:0/up/pinned/64K")->status, MeasurementStatus::kSkipped);
+  EXPECT_TRUE(report.find("copy/cpu:0/up/pageable/64K")->is_ok());
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <thread>
+
+#include "core/file.h"
+#include "tests/core/json_schema.h"
+#include "tests/core/temporary_folder.h"
+#include "tests/tools/command_runner.h"
+
+namespace stagecoach {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Slow enough for any host, and short.
+const std::vector<std::string> kShort = {
+    "--devices", "cpu:2[memory=16M,h2d=64M,d2h=64M]", "--min-time", "0s", "--reps", "3"};
+
+std::vector<std::string> bench(const std::vector<std::string>& more,
+                               const std::vector<std::string>& common = kShort) {
+  std::vector<std::string> arguments = {"bench", "bandwidth"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  arguments.insert(arguments.end(), common.begin(), common.end());
+  return arguments;
+}
+
+Json json_of(const CommandResult& result) {
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+  Result<Json> json = Json::parse(result.output);
+  EXPECT_TRUE(json.is_ok()) << result.output << result.errors;
+  return json.is_ok() ? *json : Json::object();
+}
+
+void expect_valid(const Json& json) {
+  EXPECT_EQ(JsonSchema::read("bandwidth.schema.json").violation(json), "");
+}
+
+TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
+  CommandResult result = run_command(bench({"--json"}), ".", no_cards());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  Json json = json_of(result);
+  expect_valid(json);
+  std::map<std::string, int> groups;
+  for (const Json& one : json.find("results")->items()) {
+    ++groups[one.find("group")->as_string()];
+    EXPECT_EQ(one.find("status")->as_string(), "ok") << one.dump();
+    if (one.find("group")->as_string() != "host") {
+      EXPECT_EQ(one.find("verify")->find("status")->as_string(), "ok") << one.dump();
+    }
+  }
+  EXPECT_EQ(groups["copy"], 12);
+  EXPECT_EQ(groups["duplex"], 2);
+  EXPECT_EQ(groups["together"], 3);
+  EXPECT_GE(groups["host"], 3);
+  EXPECT_LT(result.seconds, 40);
+}
+
+// Every figure says direction, memory, size, what runs with it, unit, median and spread.
+TEST(BenchCommand, FieldReport71FiguresAreLabelled) {
+  CommandResult result = run_command(
+      bench({"copy", "--sizes", "4K,256K", "--mem", "pinned,pageable", "--json"}), ".", no_cards());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  Json json = json_of(result);
+  expect_valid(json);
+  EXPECT_EQ(json.find("results")->items().size(), 16u);
+  for (const Json& one : json.find("results")->items()) {
+    const Json& params = *one.find("params");
+    for (const char* label : {"device", "dir", "kind", "engine", "size"}) {
+      EXPECT_NE(params.find(label), nullptr) << label;
+    }
+    EXPECT_EQ(one.find("unit")->as_string(), "GB/s");
+    for (const char* figure : {"n", "median", "p5", "p95", "sigma", "cv"}) {
+      EXPECT_NE(one.find("stats")->find(figure), nullptr) << figure;
+    }
+  }
+}
+
+TEST(BenchCommand, TablesAndFilesSayTheSame) {
+  TemporaryFolder folder;
+  std::string csv = folder.file("out.csv"), out = folder.file("out.json");
+  CommandResult result =
+      run_command(bench({"duplex", "--csv", csv, "--out", out, "--raw"}), ".", no_cards());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("duplex/cpu:0/pinned/"));
+  EXPECT_THAT(result.output, HasSubstr("GB/s"));
+  EXPECT_THAT(*read_file(csv), HasSubstr("\nduplex/cpu:0/pinned/"));
+  Result<Json> json = Json::parse(*read_file(out));
+  ASSERT_TRUE(json.is_ok());
+  expect_valid(*json);
+  const Json& quantity = json->find("results")->items()[0].find("quantities")->items()[0];
+  EXPECT_EQ(std::ssize(quantity.find("samples")->items()),
+            quantity.find("stats")->find("n")->as_integer());
+  CommandResult as_csv = run_command(bench({"duplex", "--format", "csv"}), ".", no_cards());
+  EXPECT_THAT(as_csv.output, testing::StartsWith("id,group,status,"));
+}
+
+TEST(BenchCommand, PlansAreListedWithoutMeasuring) {
+  CommandResult list = run_command(bench({"copy", "--list"}), ".", no_cards());
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.output, HasSubstr("copy/cpu:1/down/pinned/"));
+  CommandResult dry = run_command(bench({"full", "--dry-run"}), ".", no_cards());
+  EXPECT_EQ(dry.exit_code, 0);
+  EXPECT_THAT(dry.output, HasSubstr("measurements, about"));
+  Json json = json_of(run_command(bench({"--list", "--json"}), ".", no_cards()));
+  EXPECT_EQ(json.find("groups")->items()[0].find("name")->as_string(), "copy");
+}
+
+// No GPU: the host is measured all the same; who asks for a GPU is told why there is none.
+TEST(BenchCommand, WithoutACardTheHostIsMeasured) {
+  CommandResult host =
+      run_command(bench({"--json"}, {"--min-time", "0s", "--reps", "3"}), ".", no_cards());
+  EXPECT_EQ(host.exit_code, 0) << host.errors;
+  Json json = json_of(host);
+  expect_valid(json);
+  for (const Json& one : json.find("results")->items()) {
+    EXPECT_EQ(one.find("group")->as_string(), "host");
+  }
+  EXPECT_THAT(json.find("notes")->items()[0].as_string(), HasSubstr("cuda: "));
+  CommandResult copy = run_command(bench({"copy", "--json"}, {}), ".", no_cards());
+  EXPECT_EQ(copy.exit_code, 2);
+  EXPECT_THAT(copy.errors, HasSubstr("needs a device"));
+  EXPECT_THAT(copy.errors, HasSubstr("--devices cpu:2"));
+  EXPECT_EQ(json_of(copy).find("exit_code")->as_integer(), 2);
+}
+
+TEST(BenchCommand, GatesDecideTheExitCode) {
+  std::string id;
+  CommandResult list = run_command(bench({"duplex", "--list"}), ".", no_cards());
+  id = list.output.substr(0, list.output.find('\n'));
+  EXPECT_EQ(
+      run_command(bench({"duplex", "--fail-below", id + "=0.001"}), ".", no_cards()).exit_code, 0);
+  CommandResult failed =
+      run_command(bench({"duplex", "--fail-below", id + "=1000"}), ".", no_cards());
+  EXPECT_EQ(failed.exit_code, 4);
+  EXPECT_THAT(failed.output, HasSubstr("below the gate of 1000"));
+}
+
+TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{"bench"}, "BENCHMARK is required"},
+      {{"bench", "bandwith"}, "did you mean 'bench bandwidth'?"},
+      {{"bench", "bandwidth", "quik"}, "did you mean 'quick'?"},
+      {{"bench", "bandwidth", "overlap"}, "does not have 'bench bandwidth overlap'"},
+      {{"bench", "bandwidth", "--sizes", "x"}, "--sizes holds 'x'"},
+      {{"bench", "bandwidth", "--mem", "managed"}, "--mem holds 'managed'"},
+      {{"bench", "bandwidth", "--depth", "0"}, "--depth holds '0'"},
+      {{"bench", "bandwidth", "--reps", "0"}, "--reps is 0"},
+      {{"bench", "bandwidth", "--min-time", "soon"}, "--min-time is 'soon'"},
+      {{"bench", "bandwidth", "--timeout", "1ns"}, "--timeout is '1ns'"},
+      {{"bench", "bandwidth", "--verify", "often"}, "it must be end, each or off"},
+      {{"bench", "bandwidth", "--format", "xml"}, "it must be table, json or csv"},
+      {{"bench", "bandwidth", "--cv-limit", "0"}, "--cv-limit is 0"},
+      {{"bench", "bandwidth", "--seed", "-1"}, "--seed is -1"},
+      {{"bench", "bandwidth", "--max-pinned", "0"}, "--max-pinned is '0'"},
+      {{"bench", "bandwidth", "--fail-below", "x"}, "ID=VALUE"},
+      {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
+      {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},
+      {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"}, "/nowhere/x"}};
+  for (const Case& one : cases) {
+    CommandResult result = run_command(one.arguments, ".", no_cards());
+    EXPECT_EQ(result.exit_code, 1) << one.message << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(one.message));
+    EXPECT_THAT(result.output, IsEmpty());
+  }
+}
+
+TEST(BenchCommand, InterruptedItPrintsWhatItHas) {
+  RunningCommand command(bench({"copy", "--json", "--sizes", "64K:1M:x2", "--reps", "500"},
+                               {"--devices", "cpu:2[memory=16M,h2d=64M,d2h=64M]"}),
+                         ".", no_cards());
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  command.send(SIGINT);
+  CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 130);
+  Json json = json_of(result);
+  if (json.find("error") != nullptr) return;  // the signal came before anything was measured
+  expect_valid(json);
+  EXPECT_TRUE(json.find("is_interrupted")->as_bool());
+}
+
+TEST(TopologyCommand, ShowsDevicesAndLinksWithOrWithoutCards) {
+  CommandResult none = run_command({"topology", "--json"}, ".", no_cards());
+  EXPECT_EQ(none.exit_code, 0) << none.errors;
+  Json empty = json_of(none);
+  EXPECT_TRUE(empty.find("links")->items().empty());
+  EXPECT_FALSE(empty.find("nodes")->items().empty());
+  EXPECT_THAT(empty.find("absent")->items()[0].as_string(), HasSubstr("cuda: "));
+  Json two = json_of(run_command({"topology", "--devices", "cpu:2", "--json"}));
+  ASSERT_EQ(two.find("links")->items().size(), 3u);
+  EXPECT_EQ(two.find("links")->items()[0].find("source")->as_string(), "host");
+  EXPECT_TRUE(two.find("links")->items()[0].find("bytes_per_s")->is_null());
+  EXPECT_EQ(two.find("links")->items()[2].find("kind")->as_string(), "unknown");
+  CommandResult text = run_command({"topology", "--devices", "cpu:2"});
+  EXPECT_THAT(text.output, HasSubstr("node 0"));
+  EXPECT_THAT(text.output, HasSubstr("not on a PCI bus"));
+  EXPECT_THAT(text.output, HasSubstr("cpu:0     -         unknown"));
+  EXPECT_EQ(run_command({"topology", "--devices", "cpu:0"}).exit_code, 1);
+}
+
+}  // namespace
+}  // namespace stagecoach

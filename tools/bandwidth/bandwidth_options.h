@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/status.h"
+#include "hal/memory_kind.h"
+#include "tools/bandwidth/sampler.h"
+
+namespace stagecoach {
+
+/// What a run of `bench bandwidth` measures and how.
+struct BandwidthOptions {
+  std::string suite = "quick";    ///< one of `bandwidth_suites`
+  std::vector<ByteCount> sizes;   ///< of chunks; empty: by the memory that copies move
+  std::vector<int64_t> depths;    ///< chunks issued ahead; empty: any number
+  std::vector<MemoryKind> kinds;  ///< host memory; empty: by the suite
+  ByteCount working_set = 0;      ///< a device and direction; 0: by the device
+  ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
+  std::string filter;             ///< regular expression that ids must match; empty: all
+  SamplingOptions sampling;
+};
+
+/// Names that `bench bandwidth` takes, and what each measures.
+struct BandwidthSuite {
+  const char* name;
+  const char* summary;
+  std::vector<std::string> groups;  ///< in the order in which they run; empty: not in this version
+  bool needs_device;                ///< false: what the host alone can tell is measured without one
+};
+
+/// All of them: "quick" first.
+const std::vector<BandwidthSuite>& bandwidth_suites();
+
+/// The suite of that name. Invalid argument, with the nearest name, for others and for those that
+/// this version does not have.
+Result<const BandwidthSuite*> find_bandwidth_suite(const std::string& name);
+
+/// "4K,64K" or "4K:256M:x4" (first, last, factor). Errors name `option`.
+Result<std::vector<ByteCount>> parse_size_list(const std::string& text, const std::string& option);
+
+/// "1,2,8". Each 1 to 1024.
+Result<std::vector<int64_t>> parse_depth_list(const std::string& text, const std::string& option);
+
+/// "pinned,registered,pageable".
+Result<std::vector<MemoryKind>> parse_memory_kinds(const std::string& text,
+                                                   const std::string& option);
+
+/// "64M", "4K", "100": short and exact, for ids.
+std::string short_size(ByteCount size);
+
+}  // namespace stagecoach

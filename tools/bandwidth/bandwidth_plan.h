@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/task_pool.h"
+#include "hal/device.h"
+#include "tools/bandwidth/bandwidth_options.h"
+#include "tools/bandwidth/results.h"
+
+namespace stagecoach {
+
+/// A device to measure and what is known of its link.
+struct MeasuredDevice {
+  Device* device = nullptr;
+  double link_bytes_per_s = 0;  ///< each way, by PCIe; 0: what the device itself says
+};
+
+/// Measurements that run together and share memory, which they take when they run.
+struct BandwidthGroup {
+  std::string name;
+  MeasurementGroup measurements;
+  /// Where what is measured next depends on what was found: does it all. Else empty.
+  std::function<void(const SamplingOptions&, BandwidthReport&)> run;
+  std::vector<std::string> ids;  ///< of what is measured, as far as it is known beforehand
+  SamplingOptions sampling;
+  ByteCount pinned_bytes = 0;  ///< of the host, at most
+  double expected_s = 0;       ///< about how long it takes
+};
+
+/// What a run will do. The devices and the pool must outlive it.
+struct BandwidthPlan {
+  std::vector<BandwidthGroup> groups;
+  std::vector<std::string> notes;  ///< what was left out, and why
+};
+
+/// The groups of `options.suite` for `devices` (may be none) of a host with `free_bytes` of memory.
+/// Nothing is allocated. Errors: invalid argument for a filter that is no regular expression or
+/// matches nothing.
+Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
+                                     const BandwidthOptions& options, ByteCount free_bytes,
+                                     TaskPool& pool);
+
+/// Runs the groups one after the other, each freed before the next. `before_group` and
+/// `after_group` may be empty; the latter is called with what is known so far.
+void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,
+                        const std::function<void(const BandwidthGroup&)>& before_group,
+                        const std::function<void()>& after_group);
+
+}  // namespace stagecoach

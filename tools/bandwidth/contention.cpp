@@ -1,0 +1,148 @@
+#include "tools/bandwidth/contention.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace stagecoach {
+
+namespace {
+
+/// Measures sets of devices and keeps a record of each.
+class SetMeasurer {
+ public:
+  SetMeasurer(std::span<const std::shared_ptr<TransferMemory>> memories, LinkDirection direction,
+              const TransferShape& shape, const SamplingOptions& sampling,
+              std::vector<MeasurementRecord>& records)
+      : memories_(memories),
+        direction_(direction),
+        shape_(shape),
+        sampling_(sampling),
+        records_(records) {}
+
+  Result<std::vector<double>> measure(DeviceSet active) {
+    MeasurementGroup group;
+    group.push_back(make_contention_measurement(memories_, active, direction_, shape_));
+    MeasurementRecord record = run_group(group, sampling_).front();
+    bool is_one = record.info.quantities.size() == 1;
+    std::vector<double> rates(memories_.size(), 0);
+    size_t quantity = is_one ? 0 : 1;
+    for (size_t device = 0; device < memories_.size(); ++device) {
+      if ((active >> device & 1) != 0) rates[device] = record.median(quantity++);
+    }
+    bool is_ok = record.is_ok();
+    records_.push_back(std::move(record));
+    if (is_ok) return rates;
+    return cancelled(records_.back().reason);
+  }
+
+ private:
+  std::span<const std::shared_ptr<TransferMemory>> memories_;
+  LinkDirection direction_;
+  const TransferShape& shape_;
+  const SamplingOptions& sampling_;
+  std::vector<MeasurementRecord>& records_;
+};
+
+/// Measures what is still missing of the first k devices of `order`, for every k.
+Status measure_curve(const std::vector<int>& order, SetMeasurer& measurer, CapacityModel& model) {
+  DeviceSet set = 0;
+  for (int device : order) {
+    set |= DeviceSet{1} << device;
+    if (model.measured.contains(set)) continue;
+    STAGECOACH_ASSIGN_OR_RETURN(model.measured[set], measurer.measure(set));
+  }
+  return Status::ok();
+}
+
+/// The pools that hold `device`, largest first: its way to the host, read from the host.
+std::vector<size_t> path_of(const CapacityModel& model, size_t device) {
+  std::vector<size_t> path;
+  for (size_t pool = model.pools.size(); pool-- > 0;) {
+    if ((model.pools[pool].members >> device & 1) != 0) path.push_back(pool);
+  }
+  return path;
+}
+
+}  // namespace
+
+std::unique_ptr<Measurement> make_contention_measurement(
+    std::span<const std::shared_ptr<TransferMemory>> memories, DeviceSet active,
+    LinkDirection direction, const TransferShape& shape) {
+  std::vector<TransferFlow> flows;
+  std::string names;
+  MeasurementInfo info;
+  info.params["active_set"] = Json::array();
+  for (size_t device = 0; device < memories.size(); ++device) {
+    if ((active >> device & 1) == 0) continue;
+    flows.push_back({memories[device], direction});
+    const std::string& id = memories[device]->device().id();
+    names += (names.empty() ? "" : "+") + id;
+    info.params["active_set"].push_back(id);
+  }
+  info.id = fmt::format("contention/{}/{}", link_direction_name(direction), names);
+  info.group = "contention";
+  info.params["dir"] = link_direction_name(direction);
+  info.params["kind"] = memory_kind_name(memories.front()->host_kind());
+  info.params["engine"] = "copy";
+  info.params["size"] = shape.chunk_bytes;
+  return std::make_unique<TransferMeasurement>(std::move(info), std::move(flows), shape);
+}
+
+std::vector<int> packed_order(const CapacityModel& model) {
+  std::vector<int> order;
+  for (size_t device = 0; device < model.links.size(); ++device) {
+    order.push_back(static_cast<int>(device));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return path_of(model, static_cast<size_t>(a)) < path_of(model, static_cast<size_t>(b));
+  });
+  return order;
+}
+
+std::vector<int> spread_order(const CapacityModel& model) {
+  std::vector<int> order, left = packed_order(model);
+  std::vector<int> taken(model.pools.size(), 0);
+  while (!left.empty()) {
+    auto load = [&](int device) {
+      std::vector<int> counts;
+      for (size_t pool : path_of(model, static_cast<size_t>(device))) counts.push_back(taken[pool]);
+      return counts;
+    };
+    auto best =
+        std::min_element(left.begin(), left.end(), [&](int a, int b) { return load(a) < load(b); });
+    for (size_t pool : path_of(model, static_cast<size_t>(*best))) ++taken[pool];
+    order.push_back(*best);
+    left.erase(best);
+  }
+  return order;
+}
+
+void run_contention(std::span<const std::shared_ptr<TransferMemory>> memories,
+                    LinkDirection direction, const TransferShape& shape,
+                    const SamplingOptions& sampling, BandwidthReport& report) {
+  SetMeasurer measurer(memories, direction, shape, sampling, report.records);
+  auto measure = [&](DeviceSet active) { return measurer.measure(active); };
+  ContentionFit fit;
+  fit.direction = link_direction_name(direction);
+  for (const auto& memory : memories) fit.devices.push_back(memory->device().id());
+  Result<CapacityModel> model = fit_capacities(static_cast<int>(memories.size()), measure);
+  if (!model.is_ok()) {
+    report.notes.push_back(
+        fmt::format("no capacities {}: {}", fit.direction, model.status().message()));
+    return;
+  }
+  fit.model = std::move(*model);
+  fit.packed = packed_order(fit.model);
+  fit.spread = spread_order(fit.model);
+  for (const std::vector<int>& order : {fit.packed, fit.spread}) {
+    Status status = measure_curve(order, measurer, fit.model);
+    if (!status.is_ok()) {
+      report.notes.push_back(
+          fmt::format("curve {} ends early: {}", fit.direction, status.message()));
+      break;
+    }
+  }
+  report.fits.push_back(std::move(fit));
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,331 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <memory>
+
+#include "core/file.h"
+#include "core/suggest.h"
+#include "memory/host_limits.h"
+#include "tools/bandwidth/bandwidth_context.h"
+#include "tools/bandwidth/bandwidth_plan.h"
+#include "tools/bandwidth/findings.h"
+#include "tools/bandwidth/gates.h"
+#include "tools/bandwidth/link_load.h"
+#include "tools/card_devices.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "train/interrupt.h"
+#include "train/progress.h"
+
+namespace stagecoach {
+
+namespace {
+
+/// The command line of `bench`, as text.
+struct BenchOptions {
+  std::string benchmark, suite = "quick", devices;
+  std::string sizes, depth, kinds, working_set, max_pinned, filter;
+  std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
+  std::string csv_file, out_file;
+  std::vector<std::string> fail_below;
+  int64_t repetitions = 7, seed = 1;
+  double cv_limit_percent = 5;
+  bool no_interleave = false, is_strict = false, has_samples = false;
+  bool is_list = false, is_dry_run = false;
+};
+
+Result<ByteCount> positive_size(const std::string& text, const char* option) {
+  if (text.empty()) return ByteCount{0};
+  Result<ByteCount> size = parse_bytes(text);
+  if (size.is_ok() && *size > 0) return size;
+  return invalid_argument(
+      fmt::format("{} is '{}'; it must be a size above 0, such as 256M", option, text));
+}
+
+Result<int64_t> time_ns(const std::string& text, const char* option, int64_t least_ns) {
+  Result<int64_t> time = parse_duration_ns(text);
+  if (time.is_ok() && *time >= least_ns) return time;
+  return invalid_argument(fmt::format("{} is '{}'; it must be a time of at least {} ms, such as 1s",
+                                      option, text, least_ns / 1'000'000));
+}
+
+Status read_verify(const std::string& text, SamplingOptions& sampling) {
+  const std::map<std::string, VerifyMode> modes = {
+      {"end", VerifyMode::kEnd}, {"each", VerifyMode::kEach}, {"off", VerifyMode::kOff}};
+  auto mode = modes.find(text);
+  if (mode == modes.end()) {
+    return invalid_argument(fmt::format("--verify is '{}'; it must be end, each or off", text));
+  }
+  sampling.verify = mode->second;
+  return Status::ok();
+}
+
+Status read_sampling(const BenchOptions& options, SamplingOptions& sampling) {
+  constexpr int64_t kMostRepetitions = 1000;
+  if (options.repetitions < 1 || options.repetitions > kMostRepetitions) {
+    return invalid_argument(fmt::format("--reps is {}; it must be from 1 to {}",
+                                        options.repetitions, kMostRepetitions));
+  }
+  if (!(options.cv_limit_percent > 0)) {
+    return invalid_argument(
+        fmt::format("--cv-limit is {}; it must be above 0, in per cent", options.cv_limit_percent));
+  }
+  if (options.seed < 0) {
+    return invalid_argument(fmt::format("--seed is {}; it must not be below 0", options.seed));
+  }
+  sampling.repetitions = static_cast<int>(options.repetitions);
+  sampling.cv_limit = options.cv_limit_percent / 100;
+  sampling.seed = static_cast<uint64_t>(options.seed);
+  sampling.interleaves = !options.no_interleave;
+  constexpr int64_t kLeastTimeoutNs = 100'000'000;
+  STAGECOACH_ASSIGN_OR_RETURN(sampling.min_time_ns, time_ns(options.min_time, "--min-time", 0));
+  STAGECOACH_ASSIGN_OR_RETURN(sampling.timeout_ns,
+                              time_ns(options.timeout, "--timeout", kLeastTimeoutNs));
+  sampling.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
+  return read_verify(options.verify, sampling);
+}
+
+Result<BandwidthOptions> read_options(const BenchOptions& options) {
+  BandwidthOptions read;
+  read.suite = options.suite;
+  read.filter = options.filter;
+  if (!options.sizes.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(read.sizes, parse_size_list(options.sizes, "--sizes"));
+  }
+  if (!options.depth.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(read.depths, parse_depth_list(options.depth, "--depth"));
+  }
+  if (!options.kinds.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(read.kinds, parse_memory_kinds(options.kinds, "--mem"));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(read.working_set,
+                              positive_size(options.working_set, "--working-set"));
+  STAGECOACH_ASSIGN_OR_RETURN(read.max_pinned, positive_size(options.max_pinned, "--max-pinned"));
+  STAGECOACH_RETURN_IF_ERROR(read_sampling(options, read.sampling));
+  return read;
+}
+
+/// Checks what needs no device: names, gates, formats.
+Result<const BandwidthSuite*> check_names(const BenchOptions& options) {
+  if (options.benchmark != "bandwidth") {
+    return invalid_argument(fmt::format(
+        "'bench {}' does not exist; did you mean 'bench bandwidth'?", options.benchmark));
+  }
+  const std::vector<std::string> formats = {"", "table", "json", "csv"};
+  if (std::find(formats.begin(), formats.end(), options.format) == formats.end()) {
+    return invalid_argument(
+        fmt::format("--format is '{}'; it must be table, json or csv", options.format));
+  }
+  return find_bandwidth_suite(options.suite);
+}
+
+/// A run of `bench bandwidth`.
+class BandwidthBench {
+ public:
+  BandwidthBench(const CommandContext& context, const BenchOptions& options)
+      : context_(context), options_(options) {}
+
+  Result<int> run() {
+    STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_));
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
+    STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
+    STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
+    STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+    std::vector<Device*> devices = cards_.pointers();
+    paths_ = read_device_paths(devices);
+    bool is_plan_only = options_.is_list || options_.is_dry_run;
+    if (!is_plan_only) STAGECOACH_RETURN_IF_ERROR(wake_links(devices));
+    std::vector<MeasuredDevice> measured;
+    for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
+                                plan_bandwidth(measured, options, limits.free_bytes, *pool_));
+    if (is_plan_only) return print_plan(plan);
+    report_.context = measurement_context(devices, paths_);
+    report_.context["suite"] = options_.suite;
+    for (const Device* device : devices) {
+      if (device->info().is_real_hardware) continue;
+      report_.notes.push_back(fmt::format(
+          "{} is a mock: its figures say nothing about a card, only that they are measured right",
+          device->id()));
+    }
+    // What cannot be written is found now rather than at the end.
+    STAGECOACH_RETURN_IF_ERROR(write_files());
+    return measure(std::move(plan), gates);
+  }
+
+ private:
+  /// Without a card only the host is measured; a suite that needs one is refused.
+  Status explain_absence(const BandwidthSuite& suite) {
+    if (!cards_.devices.empty()) return Status::ok();
+    std::string why = fmt::format("no card: {}", fmt::join(cards_.absent, "; "));
+    if (suite.needs_device) {
+      return unavailable(
+          fmt::format("{}. 'bench bandwidth {}' needs a device; --devices cpu:2[h2d=1G,d2h=1G] "
+                      "shows it on mocks",
+                      why, suite.name));
+    }
+    report_.notes.push_back(why + ": the host alone is measured");
+    return Status::ok();
+  }
+
+  Status wake_links(const std::vector<Device*>& devices) {
+    for (Device* device : devices) {
+      auto path = paths_.find(device->id());
+      if (path == paths_.end() || !device->info().is_real_hardware) continue;
+      STAGECOACH_RETURN_IF_ERROR(read_links_under_load(*device, *pool_, path->second));
+    }
+    return Status::ok();
+  }
+
+  double link_rate(const std::string& id) const {
+    auto path = paths_.find(id);
+    return path == paths_.end() ? 0 : path->second.bytes_per_s();
+  }
+
+  Result<int> measure(BandwidthPlan plan, const std::vector<Gate>& gates) {
+    InterruptGuard guard;
+    {
+      Progress progress;
+      auto before = [&](const BandwidthGroup& group) {
+        progress.phase(fmt::format("measuring {}: {} results, about {:.0f} s", group.name,
+                                   group.ids.size(), std::ceil(group.expected_s)));
+      };
+      Status written;
+      auto after = [&] {
+        if (written.is_ok()) written = write_files();
+      };
+      run_bandwidth_plan(std::move(plan), report_, before, after);
+      STAGECOACH_RETURN_IF_ERROR(written);
+    }
+    report_.is_interrupted = InterruptGuard::is_interrupted();
+    report_.findings = find_problems(report_);
+    STAGECOACH_ASSIGN_OR_RETURN(bool has_passed, check_gates(gates, report_));
+    STAGECOACH_RETURN_IF_ERROR(write_files());
+    print_report();
+    int code = bandwidth_exit_code(report_, options_.is_strict);
+    return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
+  }
+
+  Status write_files() {
+    if (!options_.csv_file.empty()) {
+      STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options_.csv_file, bandwidth_csv(report_)));
+    }
+    if (options_.out_file.empty()) return Status::ok();
+    std::string text = bandwidth_json(report_, options_.has_samples).dump(true) + "\n";
+    return write_file_atomically(options_.out_file, text);
+  }
+
+  void print_report() {
+    bool is_json = context_.json || options_.format == "json";
+    if (is_json) {
+      fmt::print("{}\n", bandwidth_json(report_, options_.has_samples).dump());
+    } else if (options_.format == "csv") {
+      fmt::print("{}", bandwidth_csv(report_));
+    } else {
+      fmt::print("{}", bandwidth_table(report_));
+    }
+  }
+
+  Result<int> print_plan(const BandwidthPlan& plan) {
+    Json json = Json::object();
+    json["groups"] = Json::array();
+    for (const BandwidthGroup& group : plan.groups) {
+      Json one = Json::object();
+      one["name"] = group.name;
+      one["ids"] = Json::array();
+      for (const std::string& id : group.ids) one["ids"].push_back(id);
+      one["pinned_bytes"] = group.pinned_bytes;
+      one["expected_s"] = group.expected_s;
+      json["groups"].push_back(std::move(one));
+      if (context_.json) continue;
+      if (options_.is_dry_run) {
+        fmt::print("{:<12} {:>4} measurements, about {:.0f} s, {} of pinned memory\n", group.name,
+                   group.ids.size(), std::ceil(group.expected_s), format_bytes(group.pinned_bytes));
+      }
+      for (const std::string& id : group.ids) {
+        if (options_.is_list) fmt::print("{}\n", id);
+      }
+    }
+    if (context_.json) fmt::print("{}\n", json.dump());
+    for (const std::string& note : report_.notes) fmt::print(stderr, "{}\n", note);
+    return kExitOk;
+  }
+
+  const CommandContext& context_;
+  const BenchOptions& options_;
+  std::unique_ptr<TaskPool> pool_ = TaskPool::create(usable_thread_count());
+  CardDevices cards_;
+  std::map<std::string, PciPath> paths_;
+  BandwidthReport report_;
+};
+
+std::string suite_notes() {
+  std::string text = "SUITE is quick unless given:\n";
+  for (const BandwidthSuite& suite : bandwidth_suites()) {
+    if (!suite.groups.empty()) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+  }
+  text +=
+      "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
+      "bytes arrived wrong, 4 below a gate, 5 something failed or ran out of time, 130\n"
+      "interrupted: what was measured until then is printed. See docs/bandwidth.md.";
+  return text;
+}
+
+std::vector<CommandOption> bench_options(BenchOptions& options) {
+  return {
+      {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
+      {"SUITE", "", "what to measure, see below", &options.suite},
+      {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
+      {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
+      {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
+      {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
+      {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
+       &options.working_set},
+      {"--max-pinned", "SIZE", "pinned memory at most; default: a quarter of what is free",
+       &options.max_pinned},
+      {"--filter", "REGEX", "measure only ids that match", &options.filter},
+      {"--list", "", "print the ids of what would be measured", &options.is_list},
+      {"--dry-run", "", "print groups, time and memory they take", &options.is_dry_run},
+      {"--min-time", "TIME", "that a measurement lasts at least; default 0.3s", &options.min_time},
+      {"--reps", "N", "repetitions at least; default 7", &options.repetitions},
+      {"--no-interleave", "", "one measurement after the other, not in turns",
+       &options.no_interleave},
+      {"--seed", "N", "of data and order; default 1", &options.seed},
+      {"--cv-limit", "PERCENT", "noisier results are repeated and flagged; default 5",
+       &options.cv_limit_percent},
+      {"--verify", "WHEN", "compare the bytes of the end, each repetition or off", &options.verify},
+      {"--timeout", "TIME", "of one measurement; default 60s", &options.timeout},
+      {"--fail-below", "ID=VALUE", "exit 4 where a result's median is below; may be repeated",
+       &options.fail_below},
+      {"--strict", "", "what is skipped counts as failed", &options.is_strict},
+      {"--raw", "", "every sample in the JSON", &options.has_samples},
+      {"--format", "FORMAT", "table, json or csv on stdout", &options.format},
+      {"--csv", "FILE", "also write CSV, after every group", &options.csv_file},
+      {"--out", "FILE", "also write JSON, after every group", &options.out_file}};
+}
+
+}  // namespace
+
+Command make_bench_command() {
+  auto options = std::make_shared<BenchOptions>();
+  Command command;
+  command.name = "bench";
+  command.summary = "measures what the machine's links and memory really give";
+  command.examples = {"stagecoach bench bandwidth",
+                      "stagecoach bench bandwidth copy --sizes 4K:256M:x4 --mem pinned,pageable",
+                      "stagecoach bench bandwidth contention --devices cpu:2[h2d=1G,d2h=1G] --json",
+                      "stagecoach bench bandwidth --fail-below copy/cuda:0/up/pinned/256M=50"};
+  command.notes = suite_notes();
+  command.options = bench_options(*options);
+  command.answers_interrupted = true;
+  command.run = [options](const CommandContext& context) {
+    return BandwidthBench(context, *options).run();
+  };
+  return command;
+}
+
+}  // namespace stagecoach
