@@ -12,7 +12,7 @@ namespace stagecoach {
 namespace {
 
 constexpr double kNsPerS = 1e9;
-constexpr double kLeastFlopPerS = 1e6, kLeastRate = 1e8, kMostRate = 1e18;
+constexpr double kLeastFlopPerS = 1e6, kLeastRate = 1e6, kMostRate = 1e18;
 constexpr int kMostCards = 64, kMostThreads = 1 << 16, kMostAhead = 1 << 12;
 constexpr double kLeastChunkBytes = 4096, kMostChunkBytes = 1 << 30, kMostSeconds = 1e6;
 

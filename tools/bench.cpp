@@ -1,19 +1,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
 #include <memory>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/suggest.h"
 #include "memory/host_limits.h"
+#include "stagecoach_version.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/link_load.h"
+#include "tools/bandwidth/profile_builder.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -29,7 +35,7 @@ struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
   std::string sizes, depth, kinds, working_set, max_pinned, filter;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
-  std::string csv_file, out_file;
+  std::string csv_file, out_file, profile_file;
   std::vector<std::string> fail_below;
   int64_t repetitions = 7, seed = 1;
   double cv_limit_percent = 5;
@@ -134,6 +140,7 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
+    STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
@@ -154,6 +161,10 @@ class BandwidthBench {
     }
     // What cannot be written is found now rather than at the end.
     STAGECOACH_RETURN_IF_ERROR(write_files());
+    if (!options_.profile_file.empty()) {
+      std::string folder = std::filesystem::path(options_.profile_file).parent_path().string();
+      STAGECOACH_RETURN_IF_ERROR(check_folder_writable(folder.empty() ? "." : folder));
+    }
     return measure(std::move(plan), gates);
   }
 
@@ -170,6 +181,34 @@ class BandwidthBench {
     }
     report_.notes.push_back(why + ": the host alone is measured");
     return Status::ok();
+  }
+
+  /// A profile has no gaps: what it is made of must be measured.
+  Status check_profile_can_be_made(const BandwidthSuite& suite) const {
+    if (options_.profile_file.empty()) return Status::ok();
+    for (const char* group : {"copy", "duplex", "optim"}) {
+      if (std::find(suite.groups.begin(), suite.groups.end(), group) != suite.groups.end())
+        continue;
+      return invalid_argument(
+          fmt::format("--save-profile needs '{}', which '{}' does not measure; use quick or full",
+                      group, suite.name));
+    }
+    if (!cards_.devices.empty()) return Status::ok();
+    return unavailable(
+        fmt::format("--save-profile needs a device; no card: {}", fmt::join(cards_.absent, "; ")));
+  }
+
+  Status save_profile() {
+    if (options_.profile_file.empty()) return Status::ok();
+    ProfileSubject subject;
+    for (const Device* device : cards_.pointers()) subject.devices.push_back(device->info());
+    MachineMeasurement& measurement = subject.measurement;
+    measurement.when = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    measurement.by = fmt::format("stagecoach {}", STAGECOACH_VERSION);
+    measurement.depth = options_.suite;
+    STAGECOACH_ASSIGN_OR_RETURN(measurement.machine, read_machine_identity(subject.devices));
+    STAGECOACH_ASSIGN_OR_RETURN(MachineProfile profile, build_machine_profile(report_, subject));
+    return write_file_atomically(options_.profile_file, to_json(profile).dump(true) + "\n");
   }
 
   Status wake_links(const std::vector<Device*>& devices) {
@@ -207,6 +246,14 @@ class BandwidthBench {
     STAGECOACH_RETURN_IF_ERROR(write_files());
     print_report();
     int code = bandwidth_exit_code(report_, options_.is_strict);
+    if (report_.is_interrupted) return code;
+    Status saved = save_profile();
+    if (saved.code() == StatusCode::kFailedPrecondition) {
+      // Something was not measured after all; what was has been printed.
+      log_error(saved.message());
+      return code == kExitOk ? kExitPartial : code;
+    }
+    STAGECOACH_RETURN_IF_ERROR(saved);
     return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
   }
 
@@ -305,7 +352,9 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--raw", "", "every sample in the JSON", &options.has_samples},
       {"--format", "FORMAT", "table, json or csv on stdout", &options.format},
       {"--csv", "FILE", "also write CSV, after every group", &options.csv_file},
-      {"--out", "FILE", "also write JSON, after every group", &options.out_file}};
+      {"--out", "FILE", "also write JSON, after every group", &options.out_file},
+      {"--save-profile", "FILE", "write what planning and training need, see docs/bandwidth.md",
+       &options.profile_file}};
 }
 
 }  // namespace

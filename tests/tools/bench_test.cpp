@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "core/file.h"
@@ -50,7 +51,9 @@ TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
   for (const Json& one : json.find("results")->items()) {
     ++groups[one.find("group")->as_string()];
     EXPECT_EQ(one.find("status")->as_string(), "ok") << one.dump();
-    if (one.find("group")->as_string() != "host") {
+    bool moves_data =
+        !std::set<std::string>{"host", "compute", "optim"}.contains(one.find("group")->as_string());
+    if (moves_data) {
       EXPECT_EQ(one.find("verify")->find("status")->as_string(), "ok") << one.dump();
     }
   }
@@ -58,6 +61,8 @@ TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
   EXPECT_EQ(groups["duplex"], 2);
   EXPECT_EQ(groups["together"], 3);
   EXPECT_GE(groups["host"], 3);
+  EXPECT_EQ(groups["compute"], 2);
+  EXPECT_GE(groups["optim"], 1);
   EXPECT_LT(result.seconds, 40);
 }
 
@@ -119,7 +124,7 @@ TEST(BenchCommand, WithoutACardTheHostIsMeasured) {
   Json json = json_of(host);
   expect_valid(json);
   for (const Json& one : json.find("results")->items()) {
-    EXPECT_EQ(one.find("group")->as_string(), "host");
+    EXPECT_THAT(one.find("group")->as_string(), testing::AnyOf("host", "optim"));
   }
   EXPECT_THAT(json.find("notes")->items()[0].as_string(), HasSubstr("cuda: "));
   CommandResult copy = run_command(bench({"copy", "--json"}, {}), ".", no_cards());
@@ -172,6 +177,53 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
     EXPECT_THAT(result.errors, HasSubstr(one.message));
     EXPECT_THAT(result.output, IsEmpty());
   }
+}
+
+TEST(BenchCommand, ProfilesAreWhatPlanningAndTrainingTake) {
+  TemporaryFolder folder;
+  std::string path = folder.file("here.json");
+  const std::string devices = "cpu:2[memory=16M,h2d=64M,d2h=32M,flops=1G]";
+  CommandResult measured = run_command({"bench", "bandwidth", "--devices", devices, "--min-time",
+                                        "0s", "--reps", "3", "--save-profile", path},
+                                       ".", no_cards());
+  ASSERT_EQ(measured.exit_code, 0) << measured.errors;
+  Result<Json> profile = Json::parse(read_file(path).value());
+  ASSERT_TRUE(profile.is_ok());
+  EXPECT_EQ(JsonSchema::read("machine_profile.schema.json").violation(*profile), "");
+  const Json& card = profile->find("cards")->items()[1];
+  EXPECT_EQ(card.find("device")->as_string(), "cpu:1");
+  // Exact but for what a busy host adds, which is flagged.
+  bool is_exact = profile->find("notes")->items().empty();
+  double slack = is_exact ? 0.05 : 1;
+  EXPECT_NEAR(number(card, "up_bytes_per_s"), 64.0 * (1 << 20), slack * 64 * (1 << 20));
+  EXPECT_NEAR(number(card, "down_bytes_per_s"), 32.0 * (1 << 20), slack * 32 * (1 << 20));
+  EXPECT_NEAR(number(card, "flop_per_s"), 1e9, slack * 1e9);
+  EXPECT_GE(number(*profile->find("host"), "work_threads"), 1);
+  CommandResult planned = run_command({"plan", "--model", "gpt2", "--sequence", "64", "--devices",
+                                       "cpu:2[memory=2G]", "--profile", path},
+                                      ".", no_cards());
+  ASSERT_EQ(planned.exit_code, 0) << planned.errors;
+  EXPECT_THAT(planned.output, HasSubstr(", measured 20"));
+  EXPECT_THAT(planned.output, testing::Not(HasSubstr("measure again")));
+  CommandResult simulated = run_command(
+      {"plan", "--model", "gpt2", "--sequence", "64", "--devices", "sim:2x" + path + "[memory=2G]"},
+      ".", no_cards());
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.errors;
+}
+
+TEST(BenchCommand, ProfilesThatCannotBeMadeAreRefusedBeforeMeasuring) {
+  TemporaryFolder folder;
+  std::string path = folder.file("here.json");
+  CommandResult copies = run_command(bench({"copy", "--save-profile", path}), ".", no_cards());
+  EXPECT_EQ(copies.exit_code, 1);
+  EXPECT_THAT(copies.errors, HasSubstr("use quick or full"));
+  CommandResult none = run_command({"bench", "bandwidth", "--save-profile", path}, ".", no_cards());
+  EXPECT_EQ(none.exit_code, 2);
+  CommandResult filtered =
+      run_command(bench({"--filter", "copy|optim", "--save-profile", path}), ".", no_cards());
+  EXPECT_EQ(filtered.exit_code, 5);
+  EXPECT_THAT(filtered.errors, HasSubstr("both directions of cpu:0 was not measured"));
+  EXPECT_FALSE(read_file(path).is_ok());
 }
 
 TEST(BenchCommand, InterruptedItPrintsWhatItHas) {

@@ -59,12 +59,12 @@ Result<std::vector<ByteCount>> parse_size_range(const std::vector<std::string>& 
 const std::vector<BandwidthSuite>& bandwidth_suites() {
   static const std::vector<BandwidthSuite> suites = {
       {"quick",
-       "copies, duplex, all devices at once, host memory: less than 40 s",
-       {"copy", "duplex", "together", "host"},
+       "copies, duplex, all devices at once, products, updates, host memory: less than 40 s",
+       {"copy", "duplex", "together", "compute", "optim", "host"},
        false},
       {"full",
        "everything that this version measures",
-       {"copy", "duplex", "together", "contention", "urgent", "pin", "host"},
+       {"copy", "duplex", "together", "contention", "urgent", "pin", "compute", "optim", "host"},
        false},
       {"copy", "host to device and back, by size, depth and kind of memory", {"copy"}, true},
       {"duplex", "both directions of a device at once", {"duplex"}, true},
@@ -75,11 +75,10 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
       {"urgent", "how long urgent copies wait behind bulk", {"urgent"}, true},
       {"host", "threads that read, write and copy host memory", {"host"}, false},
       {"pin", "what page-locked memory costs to get and to free", {"pin"}, true},
+      {"compute", "products of matrices on each device", {"compute"}, true},
+      {"optim", "updates of parameters by host threads", {"optim"}, false},
       {"p2p", "copies between devices", {}, true},
-      {"optim", "the optimizer beside copies", {}, false},
-      {"overlap", "computing beside copies", {}, true},
-      {"compare", "two result files", {}, false},
-      {"profile", "machine profiles", {}, false}};
+      {"overlap", "computing and updates beside copies", {}, true}};
   return suites;
 }
 

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "scheduler/bulk_chunk.h"
+#include "tools/bandwidth/compute_measurement.h"
 #include "tools/bandwidth/contention.h"
 #include "tools/bandwidth/host_measurement.h"
 #include "tools/bandwidth/pin_measurement.h"
+#include "tools/bandwidth/update_measurement.h"
 #include "tools/bandwidth/urgent_measurement.h"
 
 namespace stagecoach {
@@ -32,12 +34,14 @@ class PlanBuilder {
 
   void add(const std::string& group) {
     if (group == "host") return add_host();
+    if (group == "optim") return add_updates();
     if (devices_.empty()) return;
     if (group == "copy") return add_copies();
     if (group == "duplex") return add_duplex();
     if (group == "together") return add_together();
     if (group == "contention") return add_contention();
     if (group == "urgent") return add_urgent();
+    if (group == "compute") return add_compute();
     if (group == "pin") add_pin();
   }
 
@@ -274,10 +278,64 @@ class PlanBuilder {
       info.params = params(device.id, dir, MemoryKind::kHostPinned, usual);
       info.params["method"] = method;
       info.params["chunk"] = way.chunk;
+      info.params["ahead"] = way.ahead;
       UrgentShape shape{direction, way.method, way.chunk, way.ahead, usual};
       group.measurements.push_back(
           std::make_unique<UrgentMeasurement>(std::move(info), memory, shape));
     }
+  }
+
+  void add_compute() {
+    BandwidthGroup group = start("compute");
+    // Long enough to fill a card; a mock's pace is the same for any.
+    constexpr int64_t kCardSide = 8192, kMockSide = 256;
+    for (const MeasuredDevice& one : devices_) {
+      const DeviceInfo& device = one.device->info();
+      if (one.device->virtual_time() != nullptr) continue;
+      int64_t side = device.is_real_hardware ? kCardSide : kMockSide;
+      MeasurementInfo info;
+      info.id = fmt::format("compute/{}/matmul/bf16/{}", device.id, side);
+      info.group = "compute";
+      info.params["device"] = device.id;
+      info.params["op"] = "matmul";
+      info.params["dtype"] = "bf16";
+      info.params["side"] = side;
+      group.measurements.push_back(
+          std::make_unique<ComputeMeasurement>(std::move(info), *one.device, side));
+    }
+    push(std::move(group));
+  }
+
+  /// From one thread to all: every power of two in between in full runs.
+  std::vector<int> thread_counts() const {
+    int most = pool_.thread_count();
+    std::vector<int> threads = {1, most};
+    if (is_full()) {
+      for (int count = 2; count < most; count *= 2) threads.insert(threads.end() - 1, count);
+    }
+    threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+    return threads;
+  }
+
+  void add_updates() {
+    BandwidthGroup group = start("optim");
+    // More than caches hold; mocks are for trying out, and need not wait for it.
+    constexpr int64_t kMostElements = int64_t{16} << 20, kMostOfMocks = int64_t{2} << 20;
+    bool is_mock = !devices_.empty() && !devices_.front().device->info().is_real_hardware;
+    int64_t count = std::min(is_mock ? kMostOfMocks : kMostElements,
+                             std::max(int64_t{1} << 16, free_bytes_ / 16 / kBytesOfAnUpdate));
+    auto arrays = std::make_shared<UpdateArrays>(count);
+    for (int threads : thread_counts()) {
+      MeasurementInfo info;
+      info.id = fmt::format("optim/adamw/threads{}", threads);
+      info.group = "optim";
+      info.params["rule"] = "adamw";
+      info.params["threads"] = threads;
+      info.params["parameters"] = count;
+      group.measurements.push_back(
+          std::make_unique<UpdateMeasurement>(std::move(info), threads, arrays));
+    }
+    push(std::move(group));
   }
 
   void add_pin() {
@@ -310,12 +368,7 @@ class PlanBuilder {
     constexpr ByteCount kMostArray = 128 * kMiB;
     ByteCount size = std::max(kMiB, std::min(kMostArray, free_bytes_ / 16) / kMiB * kMiB);
     auto arrays = std::make_shared<HostArrays>(size);
-    int most = pool_.thread_count();
-    std::vector<int> threads = {1, most};
-    if (is_full()) {
-      for (int count = 2; count < most; count *= 2) threads.insert(threads.end() - 1, count);
-    }
-    threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+    std::vector<int> threads = thread_counts();
     for (HostKernel kernel : {HostKernel::kRead, HostKernel::kWrite, HostKernel::kCopy}) {
       for (int count : threads) {
         MeasurementInfo info;
