@@ -5,14 +5,17 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "core/file.h"
 #include "core/suggest.h"
 #include "memory/host_limits.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
+#include "tools/bandwidth/child_process.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
+#include "tools/bandwidth/isolated_groups.h"
 #include "tools/bandwidth/link_load.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
@@ -27,14 +30,14 @@ namespace {
 /// The command line of `bench`, as text.
 struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
-  std::string sizes, depth, kinds, working_set, max_pinned, filter;
+  std::string sizes, depth, kinds, working_set, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
   std::string csv_file, out_file;
   std::vector<std::string> fail_below;
   int64_t repetitions = 7, seed = 1;
   double cv_limit_percent = 5;
   bool no_interleave = false, is_strict = false, has_samples = false;
-  bool is_list = false, is_dry_run = false;
+  bool is_list = false, is_dry_run = false, is_isolated = false;
 };
 
 Result<ByteCount> positive_size(const std::string& text, const char* option) {
@@ -92,6 +95,7 @@ Result<BandwidthOptions> read_options(const BenchOptions& options) {
   BandwidthOptions read;
   read.suite = options.suite;
   read.filter = options.filter;
+  read.group = options.group;
   if (!options.sizes.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(read.sizes, parse_size_list(options.sizes, "--sizes"));
   }
@@ -122,6 +126,30 @@ Result<const BandwidthSuite*> check_names(const BenchOptions& options) {
   return find_bandwidth_suite(options.suite);
 }
 
+/// The command line of a child: what is measured and how, not what is written.
+std::vector<std::string> child_arguments(const BenchOptions& options) {
+  std::vector<std::string> arguments = {"bench", "bandwidth", options.suite};
+  const std::pair<const char*, std::string> texts[] = {
+      {"--devices", options.devices},
+      {"--sizes", options.sizes},
+      {"--depth", options.depth},
+      {"--mem", options.kinds},
+      {"--working-set", options.working_set},
+      {"--max-pinned", options.max_pinned},
+      {"--filter", options.filter},
+      {"--min-time", options.min_time},
+      {"--timeout", options.timeout},
+      {"--verify", options.verify},
+      {"--reps", std::to_string(options.repetitions)},
+      {"--seed", std::to_string(options.seed)},
+      {"--cv-limit", fmt::format("{}", options.cv_limit_percent)}};
+  for (const auto& [name, value] : texts) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  }
+  if (options.no_interleave) arguments.push_back("--no-interleave");
+  return arguments;
+}
+
 /// A run of `bench bandwidth`.
 class BandwidthBench {
  public:
@@ -132,12 +160,13 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_));
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
+    bool is_plan_only = options_.is_list || options_.is_dry_run;
+    if (options_.is_isolated && !is_plan_only) return measure_isolated(gates);
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
-    bool is_plan_only = options_.is_list || options_.is_dry_run;
     if (!is_plan_only) STAGECOACH_RETURN_IF_ERROR(wake_links(devices));
     std::vector<MeasuredDevice> measured;
     for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
@@ -202,6 +231,35 @@ class BandwidthBench {
       STAGECOACH_RETURN_IF_ERROR(written);
     }
     report_.is_interrupted = InterruptGuard::is_interrupted();
+    return finish(gates);
+  }
+
+  /// Each group in a process of its own; none of them prints but by way of this one.
+  Result<int> measure_isolated(const std::vector<Gate>& gates) {
+    STAGECOACH_RETURN_IF_ERROR(write_files());
+    InterruptGuard guard;
+    {
+      Progress progress;
+      IsolatedRun run;
+      STAGECOACH_ASSIGN_OR_RETURN(run.program, own_program());
+      run.arguments = child_arguments(options_);
+      STAGECOACH_ASSIGN_OR_RETURN(run.timeout_ns, parse_duration_ns(options_.timeout));
+      run.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
+      run.before_group = [&](const std::string& group) {
+        progress.phase(fmt::format("measuring {} in a process of its own", group));
+      };
+      run.after_group = [&](const BandwidthReport& report) {
+        report_ = report;
+        return write_files();
+      };
+      STAGECOACH_ASSIGN_OR_RETURN(report_, run_isolated(run));
+    }
+    report_.is_interrupted = report_.is_interrupted || InterruptGuard::is_interrupted();
+    return finish(gates);
+  }
+
+  /// Draws conclusions, prints, and decides the exit code.
+  Result<int> finish(const std::vector<Gate>& gates) {
     report_.findings = find_problems(report_);
     STAGECOACH_ASSIGN_OR_RETURN(bool has_passed, check_gates(gates, report_));
     STAGECOACH_RETURN_IF_ERROR(write_files());
@@ -288,6 +346,9 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--max-pinned", "SIZE", "pinned memory at most; default: a quarter of what is free",
        &options.max_pinned},
       {"--filter", "REGEX", "measure only ids that match", &options.filter},
+      {"--group", "NAME", "measure only this group of the suite", &options.group},
+      {"--isolate", "", "measure each group in a process of its own, which may hang or die",
+       &options.is_isolated},
       {"--list", "", "print the ids of what would be measured", &options.is_list},
       {"--dry-run", "", "print groups, time and memory they take", &options.is_dry_run},
       {"--min-time", "TIME", "that a measurement lasts at least; default 0.3s", &options.min_time},
