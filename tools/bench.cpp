@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/file.h"
@@ -13,10 +14,12 @@
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
 #include "tools/bandwidth/child_process.h"
+#include "tools/bandwidth/compare.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/isolated_groups.h"
 #include "tools/bandwidth/link_load.h"
+#include "tools/bandwidth/results_reader.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -33,7 +36,9 @@ struct BenchOptions {
   std::string sizes, depth, kinds, working_set, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
   std::string csv_file, out_file;
-  std::vector<std::string> fail_below;
+  std::vector<std::string> fail_below, files;
+  std::string baseline;
+  double threshold_percent = 5;
   int64_t repetitions = 7, seed = 1;
   double cv_limit_percent = 5;
   bool no_interleave = false, is_strict = false, has_samples = false;
@@ -150,6 +155,30 @@ std::vector<std::string> child_arguments(const BenchOptions& options) {
   return arguments;
 }
 
+Result<BandwidthReport> read_report(const std::string& path) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  Result<Json> json = Json::parse(text);
+  if (!json.is_ok()) return json.status().with_context(path);
+  return read_bandwidth_json(*json, path);
+}
+
+Result<int> compare_files(const BenchOptions& options, bool is_json) {
+  if (options.files.size() != 2) {
+    return invalid_argument(
+        fmt::format("'bench bandwidth compare' takes two files that --out wrote, and {} are given",
+                    options.files.size()));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_report(options.files[1]));
+  ReportComparison comparison = compare_reports(before, after, options.threshold_percent / 100);
+  if (is_json) {
+    fmt::print("{}\n", comparison_json(comparison).dump());
+  } else {
+    fmt::print("{}", comparison_table(comparison));
+  }
+  return comparison.count(ComparisonVerdict::kWorse) > 0 ? kExitDoesNotFit : kExitOk;
+}
+
 /// A run of `bench bandwidth`.
 class BandwidthBench {
  public:
@@ -158,6 +187,18 @@ class BandwidthBench {
 
   Result<int> run() {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_));
+    if (!(options_.threshold_percent > 0)) {
+      return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
+                                          options_.threshold_percent));
+    }
+    if (options_.suite == "compare") return compare_files(options_, context_.json);
+    if (!options_.files.empty()) {
+      return invalid_argument(fmt::format("'{}' is one argument too many; only compare takes files",
+                                          options_.files[0]));
+    }
+    if (!options_.baseline.empty()) {
+      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
+    }
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     bool is_plan_only = options_.is_list || options_.is_dry_run;
@@ -262,6 +303,12 @@ class BandwidthBench {
   Result<int> finish(const std::vector<Gate>& gates) {
     report_.findings = find_problems(report_);
     STAGECOACH_ASSIGN_OR_RETURN(bool has_passed, check_gates(gates, report_));
+    if (baseline_.has_value()) {
+      ReportComparison comparison =
+          compare_reports(*baseline_, report_, options_.threshold_percent / 100);
+      add_regressions(comparison, report_);
+      has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
+    }
     STAGECOACH_RETURN_IF_ERROR(write_files());
     print_report();
     int code = bandwidth_exit_code(report_, options_.is_strict);
@@ -319,12 +366,13 @@ class BandwidthBench {
   CardDevices cards_;
   std::map<std::string, PciPath> paths_;
   BandwidthReport report_;
+  std::optional<BandwidthReport> baseline_;
 };
 
 std::string suite_notes() {
   std::string text = "SUITE is quick unless given:\n";
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (!suite.groups.empty()) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+    if (suite.is_here) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
   }
   text +=
       "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
@@ -337,6 +385,7 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
   return {
       {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
       {"SUITE", "", "what to measure, see below", &options.suite},
+      {"FILE", "", "of compare: two that --out wrote", &options.files},
       {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
@@ -362,6 +411,10 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--timeout", "TIME", "of one measurement; default 60s", &options.timeout},
       {"--fail-below", "ID=VALUE", "exit 4 where a result's median is below; may be repeated",
        &options.fail_below},
+      {"--baseline", "FILE", "exit 4 where a result is worse than in this file of --out",
+       &options.baseline},
+      {"--threshold", "PERCENT", "by how much, for --baseline and compare; default 5",
+       &options.threshold_percent},
       {"--strict", "", "what is skipped counts as failed", &options.is_strict},
       {"--raw", "", "every sample in the JSON", &options.has_samples},
       {"--format", "FORMAT", "table, json or csv on stdout", &options.format},

@@ -142,6 +142,35 @@ TEST(BenchCommand, GatesDecideTheExitCode) {
   EXPECT_THAT(failed.output, HasSubstr("below the gate of 1000"));
 }
 
+TEST(BenchCommand, ComparesFilesAndBaselines) {
+  TemporaryFolder folder;
+  std::string out = folder.file("out.json"), faster = folder.file("faster.json");
+  ASSERT_EQ(run_command(bench({"duplex", "--out", out, "--raw"}), ".", no_cards()).exit_code, 0);
+  CommandResult same = run_command({"bench", "bandwidth", "compare", out, out});
+  EXPECT_EQ(same.exit_code, 0) << same.errors;
+  EXPECT_THAT(same.output, HasSubstr("duplex/cpu:0/pinned/"));
+  // A baseline of a machine that was ten times as fast.
+  Result<Json> json = Json::parse(*read_file(out));
+  ASSERT_TRUE(json.is_ok());
+  std::string text = json->dump();
+  for (const char* statistic : {"median", "median_low", "median_high"}) {
+    std::string key = fmt::format("\"{}\":0.", statistic);
+    for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += key.size()) {
+      text.replace(at, key.size(), fmt::format("\"{}\":10.", statistic));
+    }
+  }
+  for (size_t at = 0; (at = text.find(",\"samples\":[", at)) != std::string::npos;) {
+    text.erase(at, text.find(']', at) - at + 1);
+  }
+  ASSERT_TRUE(write_file_atomically(faster, text).is_ok());
+  CommandResult worse = run_command({"bench", "bandwidth", "compare", faster, out, "--json"});
+  EXPECT_EQ(worse.exit_code, 4) << worse.errors;
+  EXPECT_EQ(json_of(worse).find("worse")->as_integer(), 2);
+  CommandResult below = run_command(bench({"duplex", "--baseline", faster}), ".", no_cards());
+  EXPECT_EQ(below.exit_code, 4) << below.errors;
+  EXPECT_THAT(below.output, HasSubstr("in the baseline 10"));
+}
+
 TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
   struct Case {
     std::vector<std::string> arguments;
@@ -164,6 +193,11 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "--seed", "-1"}, "--seed is -1"},
       {{"bench", "bandwidth", "--max-pinned", "0"}, "--max-pinned is '0'"},
       {{"bench", "bandwidth", "--fail-below", "x"}, "ID=VALUE"},
+      {{"bench", "bandwidth", "quick", "more"}, "'more' is one argument too many"},
+      {{"bench", "bandwidth", "compare", "one"}, "takes two files"},
+      {{"bench", "bandwidth", "compare", "/nowhere/a", "b"}, "/nowhere/a"},
+      {{"bench", "bandwidth", "--baseline", "/nowhere/a"}, "/nowhere/a"},
+      {{"bench", "bandwidth", "--threshold", "0"}, "--threshold is 0"},
       {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
       {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},
       {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"}, "/nowhere/x"}};

@@ -75,22 +75,22 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
       {"urgent", "how long urgent copies wait behind bulk", {"urgent"}, true},
       {"host", "threads that read, write and copy host memory", {"host"}, false},
       {"pin", "what page-locked memory costs to get and to free", {"pin"}, true},
-      {"p2p", "copies between devices", {}, true},
-      {"optim", "the optimizer beside copies", {}, false},
-      {"overlap", "computing beside copies", {}, true},
-      {"compare", "two result files", {}, false},
-      {"profile", "machine profiles", {}, false}};
+      {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
+      {"p2p", "copies between devices", {}, true, false},
+      {"optim", "the optimizer beside copies", {}, false, false},
+      {"overlap", "computing beside copies", {}, true, false},
+      {"profile", "machine profiles", {}, false, false}};
   return suites;
 }
 
 Result<const BandwidthSuite*> find_bandwidth_suite(const std::string& name) {
   std::vector<std::string> known;
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (!suite.groups.empty()) known.push_back(suite.name);
+    if (suite.is_here) known.push_back(suite.name);
   }
   for (const BandwidthSuite& suite : bandwidth_suites()) {
     if (suite.name != name) continue;
-    if (!suite.groups.empty()) return &suite;
+    if (suite.is_here) return &suite;
     return invalid_argument(
         fmt::format("this version does not have 'bench bandwidth {}' ({}) yet; it has {}", name,
                     suite.summary, fmt::join(known, ", ")));

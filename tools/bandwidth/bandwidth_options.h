@@ -27,8 +27,9 @@ struct BandwidthOptions {
 struct BandwidthSuite {
   const char* name;
   const char* summary;
-  std::vector<std::string> groups;  ///< in the order in which they run; empty: not in this version
+  std::vector<std::string> groups;  ///< in the order in which they run
   bool needs_device;                ///< false: what the host alone can tell is measured without one
+  bool is_here = true;              ///< false: a later version will have it
 };
 
 /// All of them: "quick" first.
