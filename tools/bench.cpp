@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "core/file.h"
 #include "core/log.h"
@@ -16,10 +18,14 @@
 #include "stagecoach_version.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
+#include "tools/bandwidth/child_process.h"
+#include "tools/bandwidth/compare.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
+#include "tools/bandwidth/isolated_groups.h"
 #include "tools/bandwidth/link_load.h"
 #include "tools/bandwidth/profile_builder.h"
+#include "tools/bandwidth/results_reader.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -33,14 +39,16 @@ namespace {
 /// The command line of `bench`, as text.
 struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
-  std::string sizes, depth, kinds, working_set, max_pinned, filter;
+  std::string sizes, depth, kinds, working_set, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
   std::string csv_file, out_file, profile_file;
-  std::vector<std::string> fail_below;
+  std::vector<std::string> fail_below, files;
+  std::string baseline;
+  double threshold_percent = 5;
   int64_t repetitions = 7, seed = 1;
   double cv_limit_percent = 5;
   bool no_interleave = false, is_strict = false, has_samples = false;
-  bool is_list = false, is_dry_run = false;
+  bool is_list = false, is_dry_run = false, is_isolated = false;
 };
 
 Result<ByteCount> positive_size(const std::string& text, const char* option) {
@@ -98,6 +106,7 @@ Result<BandwidthOptions> read_options(const BenchOptions& options) {
   BandwidthOptions read;
   read.suite = options.suite;
   read.filter = options.filter;
+  read.group = options.group;
   if (!options.sizes.empty()) {
     STAGECOACH_ASSIGN_OR_RETURN(read.sizes, parse_size_list(options.sizes, "--sizes"));
   }
@@ -128,6 +137,54 @@ Result<const BandwidthSuite*> check_names(const BenchOptions& options) {
   return find_bandwidth_suite(options.suite);
 }
 
+/// The command line of a child: what is measured and how, not what is written.
+std::vector<std::string> child_arguments(const BenchOptions& options) {
+  std::vector<std::string> arguments = {"bench", "bandwidth", options.suite};
+  const std::pair<const char*, std::string> texts[] = {
+      {"--devices", options.devices},
+      {"--sizes", options.sizes},
+      {"--depth", options.depth},
+      {"--mem", options.kinds},
+      {"--working-set", options.working_set},
+      {"--max-pinned", options.max_pinned},
+      {"--filter", options.filter},
+      {"--min-time", options.min_time},
+      {"--timeout", options.timeout},
+      {"--verify", options.verify},
+      {"--reps", std::to_string(options.repetitions)},
+      {"--seed", std::to_string(options.seed)},
+      {"--cv-limit", fmt::format("{}", options.cv_limit_percent)}};
+  for (const auto& [name, value] : texts) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  }
+  if (options.no_interleave) arguments.push_back("--no-interleave");
+  return arguments;
+}
+
+Result<BandwidthReport> read_report(const std::string& path) {
+  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
+  Result<Json> json = Json::parse(text);
+  if (!json.is_ok()) return json.status().with_context(path);
+  return read_bandwidth_json(*json, path);
+}
+
+Result<int> compare_files(const BenchOptions& options, bool is_json) {
+  if (options.files.size() != 2) {
+    return invalid_argument(
+        fmt::format("'bench bandwidth compare' takes two files that --out wrote, and {} are given",
+                    options.files.size()));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_report(options.files[1]));
+  ReportComparison comparison = compare_reports(before, after, options.threshold_percent / 100);
+  if (is_json) {
+    fmt::print("{}\n", comparison_json(comparison).dump());
+  } else {
+    fmt::print("{}", comparison_table(comparison));
+  }
+  return comparison.count(ComparisonVerdict::kWorse) > 0 ? kExitDoesNotFit : kExitOk;
+}
+
 /// A run of `bench bandwidth`.
 class BandwidthBench {
  public:
@@ -136,15 +193,31 @@ class BandwidthBench {
 
   Result<int> run() {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_));
+    if (!(options_.threshold_percent > 0)) {
+      return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
+                                          options_.threshold_percent));
+    }
+    if (options_.suite == "compare") return compare_files(options_, context_.json);
+    if (!options_.files.empty()) {
+      return invalid_argument(fmt::format("'{}' is one argument too many; only compare takes files",
+                                          options_.files[0]));
+    }
+    if (!options_.baseline.empty()) {
+      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
+    }
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
+    bool is_plan_only = options_.is_list || options_.is_dry_run;
+    if (options_.is_isolated && !options_.profile_file.empty()) {
+      return invalid_argument("--save-profile does not go with --isolate; leave out one of them");
+    }
+    if (options_.is_isolated && !is_plan_only) return measure_isolated(gates);
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
     STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
-    bool is_plan_only = options_.is_list || options_.is_dry_run;
     if (!is_plan_only) STAGECOACH_RETURN_IF_ERROR(wake_links(devices));
     std::vector<MeasuredDevice> measured;
     for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
@@ -241,8 +314,43 @@ class BandwidthBench {
       STAGECOACH_RETURN_IF_ERROR(written);
     }
     report_.is_interrupted = InterruptGuard::is_interrupted();
+    return finish(gates);
+  }
+
+  /// Each group in a process of its own; none of them prints but by way of this one.
+  Result<int> measure_isolated(const std::vector<Gate>& gates) {
+    STAGECOACH_RETURN_IF_ERROR(write_files());
+    InterruptGuard guard;
+    {
+      Progress progress;
+      IsolatedRun run;
+      STAGECOACH_ASSIGN_OR_RETURN(run.program, own_program());
+      run.arguments = child_arguments(options_);
+      STAGECOACH_ASSIGN_OR_RETURN(run.timeout_ns, parse_duration_ns(options_.timeout));
+      run.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
+      run.before_group = [&](const std::string& group) {
+        progress.phase(fmt::format("measuring {} in a process of its own", group));
+      };
+      run.after_group = [&](const BandwidthReport& report) {
+        report_ = report;
+        return write_files();
+      };
+      STAGECOACH_ASSIGN_OR_RETURN(report_, run_isolated(run));
+    }
+    report_.is_interrupted = report_.is_interrupted || InterruptGuard::is_interrupted();
+    return finish(gates);
+  }
+
+  /// Draws conclusions, prints, and decides the exit code.
+  Result<int> finish(const std::vector<Gate>& gates) {
     report_.findings = find_problems(report_);
     STAGECOACH_ASSIGN_OR_RETURN(bool has_passed, check_gates(gates, report_));
+    if (baseline_.has_value()) {
+      ReportComparison comparison =
+          compare_reports(*baseline_, report_, options_.threshold_percent / 100);
+      add_regressions(comparison, report_);
+      has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
+    }
     STAGECOACH_RETURN_IF_ERROR(write_files());
     print_report();
     int code = bandwidth_exit_code(report_, options_.is_strict);
@@ -308,12 +416,13 @@ class BandwidthBench {
   CardDevices cards_;
   std::map<std::string, PciPath> paths_;
   BandwidthReport report_;
+  std::optional<BandwidthReport> baseline_;
 };
 
 std::string suite_notes() {
   std::string text = "SUITE is quick unless given:\n";
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (!suite.groups.empty()) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+    if (suite.is_here) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
   }
   text +=
       "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
@@ -326,6 +435,7 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
   return {
       {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
       {"SUITE", "", "what to measure, see below", &options.suite},
+      {"FILE", "", "of compare: two that --out wrote", &options.files},
       {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
@@ -335,6 +445,9 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--max-pinned", "SIZE", "pinned memory at most; default: a quarter of what is free",
        &options.max_pinned},
       {"--filter", "REGEX", "measure only ids that match", &options.filter},
+      {"--group", "NAME", "measure only this group of the suite", &options.group},
+      {"--isolate", "", "measure each group in a process of its own, which may hang or die",
+       &options.is_isolated},
       {"--list", "", "print the ids of what would be measured", &options.is_list},
       {"--dry-run", "", "print groups, time and memory they take", &options.is_dry_run},
       {"--min-time", "TIME", "that a measurement lasts at least; default 0.3s", &options.min_time},
@@ -348,6 +461,10 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--timeout", "TIME", "of one measurement; default 60s", &options.timeout},
       {"--fail-below", "ID=VALUE", "exit 4 where a result's median is below; may be repeated",
        &options.fail_below},
+      {"--baseline", "FILE", "exit 4 where a result is worse than in this file of --out",
+       &options.baseline},
+      {"--threshold", "PERCENT", "by how much, for --baseline and compare; default 5",
+       &options.threshold_percent},
       {"--strict", "", "what is skipped counts as failed", &options.is_strict},
       {"--raw", "", "every sample in the JSON", &options.has_samples},
       {"--format", "FORMAT", "table, json or csv on stdout", &options.format},

@@ -10,6 +10,7 @@
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
+#include "tools/bandwidth/results_reader.h"
 
 namespace stagecoach {
 namespace {
@@ -74,8 +75,9 @@ BandwidthReport rich_report() {
   fit.devices = {"cuda:0", "cuda:1"};
   fit.model.links = {55, 54};
   fit.model.pools = {{0b11, 80}};
-  fit.model.measured = {{0b01, {55, 0}}, {0b10, {0, 54}}, {0b11, {40, 40}}};
-  fit.packed = fit.spread = {0, 1};
+  fit.sets_measured = 3;
+  fit.packed = {{0b01, 55}, {0b11, 80}};
+  fit.spread = {{0b10, 54}, {0b11, 80}};
   report.fits = {fit};
   report.findings = find_problems(report);
   report.notes = {"a note"};
@@ -96,6 +98,22 @@ TEST(BandwidthJson, IsAsItsSchemaSays) {
   EXPECT_TRUE(json.find("results")->items()[3].find("limit")->is_null());
   EXPECT_EQ(json.find("fits")->items()[0].find("packed")->items()[1].find("total")->as_number(),
             80);
+}
+
+TEST(BandwidthJson, IsReadAsItWasWritten) {
+  Json json = bandwidth_json(rich_report(), true);
+  Result<BandwidthReport> read = read_bandwidth_json(json, "file.json");
+  ASSERT_TRUE(read.is_ok()) << read.status().to_string();
+  read->findings = find_problems(*read);
+  EXPECT_EQ(bandwidth_json(*read, true).dump(), json.dump());
+  json["schema_version"] = 2;
+  EXPECT_THAT(read_bandwidth_json(json, "file.json").status().message(),
+              HasSubstr("file.json: schema_version is 2; it must be 1"));
+  EXPECT_THAT(read_bandwidth_json(Json::object(), "x").status().message(),
+              HasSubstr("x: 'schema_version'"));
+  json["schema_version"] = 1;
+  json["results"].push_back(Json::object());
+  EXPECT_FALSE(read_bandwidth_json(json, "x").is_ok());
 }
 
 TEST(BandwidthJson, TheSchemaRefusesWhatIsWrong) {

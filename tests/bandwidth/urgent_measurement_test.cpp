@@ -49,11 +49,9 @@ TEST(UrgentBehindBulk, WaitIsThatOfTheChunksIssued) {
   ASSERT_TRUE(whole.is_ok()) << whole.reason;
   // Half of what is queued, on average, which is many chunks.
   EXPECT_GT(whole.statistics[1].median, 4 * kChunkMs);
-  // The link is as busy either way.
-  if (!whole.has_flag(SampleFlag::kOverrun)) {
-    EXPECT_NEAR(whole.median(2), kBytesPerS / 1e9, 0.05 * kBytesPerS / 1e9);
-    EXPECT_NEAR(turns.median(2), kBytesPerS / 1e9, 0.05 * kBytesPerS / 1e9);
-  }
+  // Urgent bytes come out of the link's rate, not on top of it.
+  EXPECT_LE(whole.median(2), kBytesPerS / 1e9 * 1.01);
+  EXPECT_LE(turns.median(2), kBytesPerS / 1e9 * 1.01);
 }
 
 }  // namespace

@@ -77,19 +77,20 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
       {"pin", "what page-locked memory costs to get and to free", {"pin"}, true},
       {"compute", "products of matrices on each device", {"compute"}, true},
       {"optim", "updates of parameters by host threads", {"optim"}, false},
-      {"p2p", "copies between devices", {}, true},
-      {"overlap", "computing and updates beside copies", {}, true}};
+      {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
+      {"p2p", "copies between devices", {}, true, false},
+      {"overlap", "computing and updates beside copies", {}, true, false}};
   return suites;
 }
 
 Result<const BandwidthSuite*> find_bandwidth_suite(const std::string& name) {
   std::vector<std::string> known;
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (!suite.groups.empty()) known.push_back(suite.name);
+    if (suite.is_here) known.push_back(suite.name);
   }
   for (const BandwidthSuite& suite : bandwidth_suites()) {
     if (suite.name != name) continue;
-    if (!suite.groups.empty()) return &suite;
+    if (suite.is_here) return &suite;
     return invalid_argument(
         fmt::format("this version does not have 'bench bandwidth {}' ({}) yet; it has {}", name,
                     suite.summary, fmt::join(known, ", ")));

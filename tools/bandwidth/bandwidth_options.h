@@ -18,6 +18,7 @@ struct BandwidthOptions {
   std::vector<MemoryKind> kinds;  ///< host memory; empty: by the suite
   ByteCount working_set = 0;      ///< a device and direction; 0: by the device
   ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
+  std::string group;              ///< of the suite, alone; empty: all
   std::string filter;             ///< regular expression that ids must match; empty: all
   SamplingOptions sampling;
 };
@@ -26,8 +27,9 @@ struct BandwidthOptions {
 struct BandwidthSuite {
   const char* name;
   const char* summary;
-  std::vector<std::string> groups;  ///< in the order in which they run; empty: not in this version
+  std::vector<std::string> groups;  ///< in the order in which they run
   bool needs_device;                ///< false: what the host alone can tell is measured without one
+  bool is_here = true;              ///< false: a later version will have it
 };
 
 /// All of them: "quick" first.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <iterator>
 #include <regex>
 #include <utility>
@@ -419,7 +420,15 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
                                      TaskPool& pool) {
   STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, find_bandwidth_suite(options.suite));
   PlanBuilder builder(devices, options, free_bytes, pool);
-  for (const std::string& group : suite->groups) builder.add(group);
+  const std::vector<std::string>& groups = suite->groups;
+  if (!options.group.empty() &&
+      std::find(groups.begin(), groups.end(), options.group) == groups.end()) {
+    return invalid_argument(fmt::format("--group is '{}'; '{}' has {}", options.group,
+                                        options.suite, fmt::join(groups, ", ")));
+  }
+  for (const std::string& group : groups) {
+    if (options.group.empty() || group == options.group) builder.add(group);
+  }
   BandwidthPlan plan = builder.take();
   if (!options.filter.empty()) STAGECOACH_RETURN_IF_ERROR(apply_filter(options.filter, plan));
   return plan;

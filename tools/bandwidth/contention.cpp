@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 
 namespace stagecoach {
 
@@ -43,15 +44,20 @@ class SetMeasurer {
   std::vector<MeasurementRecord>& records_;
 };
 
-/// Measures what is still missing of the first k devices of `order`, for every k.
-Status measure_curve(const std::vector<int>& order, SetMeasurer& measurer, CapacityModel& model) {
+/// What the first k devices of `order` reach, for every k; measures what is still missing.
+Result<std::vector<CurvePoint>> measure_curve(const std::vector<int>& order, SetMeasurer& measurer,
+                                              CapacityModel& model) {
+  std::vector<CurvePoint> curve;
   DeviceSet set = 0;
   for (int device : order) {
     set |= DeviceSet{1} << device;
-    if (model.measured.contains(set)) continue;
-    STAGECOACH_ASSIGN_OR_RETURN(model.measured[set], measurer.measure(set));
+    if (!model.measured.contains(set)) {
+      STAGECOACH_ASSIGN_OR_RETURN(model.measured[set], measurer.measure(set));
+    }
+    const std::vector<double>& rates = model.measured[set];
+    curve.push_back({set, std::accumulate(rates.begin(), rates.end(), 0.0)});
   }
-  return Status::ok();
+  return curve;
 }
 
 /// The pools that hold `device`, largest first: its way to the host, read from the host.
@@ -132,16 +138,18 @@ void run_contention(std::span<const std::shared_ptr<TransferMemory>> memories,
     return;
   }
   fit.model = std::move(*model);
-  fit.packed = packed_order(fit.model);
-  fit.spread = spread_order(fit.model);
-  for (const std::vector<int>& order : {fit.packed, fit.spread}) {
-    Status status = measure_curve(order, measurer, fit.model);
-    if (!status.is_ok()) {
-      report.notes.push_back(
-          fmt::format("curve {} ends early: {}", fit.direction, status.message()));
-      break;
-    }
+  Result<std::vector<CurvePoint>> packed =
+      measure_curve(packed_order(fit.model), measurer, fit.model);
+  Result<std::vector<CurvePoint>> spread =
+      measure_curve(spread_order(fit.model), measurer, fit.model);
+  for (const auto* curve : {&packed, &spread}) {
+    if (curve->is_ok()) continue;
+    report.notes.push_back(
+        fmt::format("a curve {} is missing: {}", fit.direction, curve->status().message()));
   }
+  if (packed.is_ok()) fit.packed = std::move(*packed);
+  if (spread.is_ok()) fit.spread = std::move(*spread);
+  fit.sets_measured = std::ssize(fit.model.measured);
   report.fits.push_back(std::move(fit));
 }
 

@@ -98,19 +98,12 @@ Json members_json(const ContentionFit& fit, DeviceSet members) {
   return list;
 }
 
-/// What the first k devices of `order` reach together, for every k.
-Json curve_json(const ContentionFit& fit, const std::vector<int>& order) {
+Json curve_json(const ContentionFit& fit, const std::vector<CurvePoint>& points) {
   Json curve = Json::array();
-  DeviceSet set = 0;
-  for (int device : order) {
-    set |= DeviceSet{1} << device;
-    auto measured = fit.model.measured.find(set);
-    if (measured == fit.model.measured.end()) continue;
-    double total = 0;
-    for (double rate : measured->second) total += rate;
+  for (const CurvePoint& one : points) {
     Json point = Json::object();
-    point["devices"] = members_json(fit, set);
-    point["total"] = total;
+    point["devices"] = members_json(fit, one.devices);
+    point["total"] = one.total;
     curve.push_back(std::move(point));
   }
   return curve;
@@ -136,7 +129,7 @@ Json fit_json(const ContentionFit& fit) {
   }
   json["residual"] = fit.model.residual;
   json["is_complete"] = fit.model.is_complete;
-  json["sets_measured"] = static_cast<int64_t>(fit.model.measured.size());
+  json["sets_measured"] = fit.sets_measured;
   json["packed"] = curve_json(fit, fit.packed);
   json["spread"] = curve_json(fit, fit.spread);
   return json;

@@ -25,14 +25,21 @@ struct Finding {
   std::vector<std::string> results;  ///< ids that it follows from
 };
 
-/// The capacities found for one direction.
+/// What a set of devices reached together.
+struct CurvePoint {
+  DeviceSet devices = 0;
+  double total = 0;
+};
+
+/// The capacities found for one direction, in GB/s.
 struct ContentionFit {
   std::string direction;             ///< "up" or "down"
   std::vector<std::string> devices;  ///< ids; bit i of a set is device i
-  CapacityModel model;               ///< GB/s
-  /// Devices in an order that fills one pool after the other, and in one that takes one device of
-  /// each pool in turn; the first k of either have been measured together, for every k.
-  std::vector<int> packed, spread;
+  CapacityModel model;
+  int64_t sets_measured = 0;
+  /// One device more in each point: in an order that fills one pool after the other, and in one
+  /// that takes a device of each pool in turn.
+  std::vector<CurvePoint> packed, spread;
 };
 
 /// Everything that a run of `bench bandwidth` found. Plain data.

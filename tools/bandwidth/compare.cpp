@@ -1,0 +1,172 @@
+#include "tools/bandwidth/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace stagecoach {
+
+namespace {
+
+constexpr double kChance = 0.05;
+
+/// Rates should be high; what is measured in a time should be low.
+bool is_better_high(const std::string& unit) {
+  return unit == "GB/s";
+}
+
+ComparisonVerdict judge(const ResultComparison& one, double threshold) {
+  bool is_chance = one.p.has_value() && *one.p >= kChance;
+  bool is_apart = one.ratio_high < 1 || one.ratio_low > 1;
+  if (is_chance || !is_apart || std::abs(one.ratio - 1) <= threshold) {
+    return ComparisonVerdict::kSame;
+  }
+  bool is_higher = one.ratio > 1;
+  return is_higher == is_better_high(one.unit) ? ComparisonVerdict::kBetter
+                                               : ComparisonVerdict::kWorse;
+}
+
+ResultComparison compare_result(const MeasurementRecord& before, const MeasurementRecord& after,
+                                double threshold) {
+  ResultComparison one;
+  one.id = after.info.id;
+  one.unit = after.info.quantities.front().unit;
+  const SampleStatistics& earlier = before.statistics.front();
+  const SampleStatistics& later = after.statistics.front();
+  one.before = earlier.median;
+  one.after = later.median;
+  auto by = [](double value, double other) { return other > 0 ? value / other : 0; };
+  one.ratio = by(later.median, earlier.median);
+  one.ratio_low = by(later.median_low, earlier.median_high);
+  one.ratio_high = by(later.median_high, earlier.median_low);
+  const std::vector<double>& old_samples = before.samples.front();
+  const std::vector<double>& new_samples = after.samples.front();
+  if (!old_samples.empty() && !new_samples.empty()) one.p = rank_test(old_samples, new_samples);
+  one.verdict = judge(one, threshold);
+  return one;
+}
+
+Json names_json(const std::vector<std::string>& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) list.push_back(name);
+  return list;
+}
+
+}  // namespace
+
+const char* comparison_verdict_name(ComparisonVerdict verdict) {
+  switch (verdict) {
+    case ComparisonVerdict::kSame:
+      return "same";
+    case ComparisonVerdict::kBetter:
+      return "better";
+    case ComparisonVerdict::kWorse:
+      return "worse";
+  }
+  return "unknown";
+}
+
+int ReportComparison::count(ComparisonVerdict verdict) const {
+  return static_cast<int>(std::count_if(results.begin(), results.end(),
+                                        [&](const auto& one) { return one.verdict == verdict; }));
+}
+
+double rank_test(std::span<const double> one, std::span<const double> other) {
+  constexpr size_t kFewest = 3;
+  if (one.size() < kFewest || other.size() < kFewest) return 1;
+  struct Sample {
+    double value;
+    bool is_of_one;
+  };
+  std::vector<Sample> all;
+  for (double value : one) all.push_back({value, true});
+  for (double value : other) all.push_back({value, false});
+  std::sort(all.begin(), all.end(),
+            [](const Sample& a, const Sample& b) { return a.value < b.value; });
+  auto count = static_cast<double>(all.size());
+  double rank_sum = 0, ties = 0;
+  for (size_t begin = 0; begin < all.size();) {
+    size_t end = begin;
+    while (end < all.size() && all[end].value == all[begin].value) ++end;
+    double rank = static_cast<double>(begin + end + 1) / 2,
+           equal = static_cast<double>(end - begin);
+    ties += equal * equal * equal - equal;
+    for (; begin < end; ++begin) rank_sum += all[begin].is_of_one ? rank : 0;
+  }
+  auto of_one = static_cast<double>(one.size()), of_other = static_cast<double>(other.size());
+  double statistic = rank_sum - of_one * (of_one + 1) / 2;
+  double mean = of_one * of_other / 2;
+  double variance = of_one * of_other / 12 * (count + 1 - ties / (count * (count - 1)));
+  if (variance <= 0) return 1;
+  double distance = std::max(0.0, std::abs(statistic - mean) - 0.5) / std::sqrt(variance);
+  return std::erfc(distance / std::sqrt(2.0));
+}
+
+ReportComparison compare_reports(const BandwidthReport& before, const BandwidthReport& after,
+                                 double threshold) {
+  ReportComparison comparison;
+  for (const MeasurementRecord& record : after.records) {
+    const MeasurementRecord* earlier = before.find(record.info.id);
+    if (earlier == nullptr) {
+      comparison.only_after.push_back(record.info.id);
+    } else if (earlier->is_ok() && record.is_ok()) {
+      comparison.results.push_back(compare_result(*earlier, record, threshold));
+    }
+  }
+  for (const MeasurementRecord& record : before.records) {
+    if (after.find(record.info.id) == nullptr) comparison.only_before.push_back(record.info.id);
+  }
+  return comparison;
+}
+
+Json comparison_json(const ReportComparison& comparison) {
+  Json json = Json::object();
+  json["schema_version"] = kBandwidthSchemaVersion;
+  json["comparisons"] = Json::array();
+  for (const ResultComparison& one : comparison.results) {
+    Json item = Json::object();
+    item["id"] = one.id;
+    item["unit"] = one.unit;
+    item["before"] = one.before;
+    item["after"] = one.after;
+    item["ratio"] = one.ratio;
+    item["ratio_low"] = one.ratio_low;
+    item["ratio_high"] = one.ratio_high;
+    item["p"] = one.p.has_value() ? Json(*one.p) : Json();
+    item["verdict"] = comparison_verdict_name(one.verdict);
+    json["comparisons"].push_back(std::move(item));
+  }
+  json["only_before"] = names_json(comparison.only_before);
+  json["only_after"] = names_json(comparison.only_after);
+  json["worse"] = comparison.count(ComparisonVerdict::kWorse);
+  json["better"] = comparison.count(ComparisonVerdict::kBetter);
+  return json;
+}
+
+std::string comparison_table(const ReportComparison& comparison) {
+  std::string text = fmt::format("{:<46} {:>9} {:>9} {:>7}  {:<15} {:<6} {}\n", "", "before",
+                                 "after", "ratio", "95 %", "unit", "verdict");
+  for (const ResultComparison& one : comparison.results) {
+    std::string interval = fmt::format("{:.3f} to {:.3f}", one.ratio_low, one.ratio_high);
+    text +=
+        fmt::format("{:<46} {:>9.4g} {:>9.4g} {:>7.3f}  {:<15} {:<6} {}\n", one.id, one.before,
+                    one.after, one.ratio, interval, one.unit, comparison_verdict_name(one.verdict));
+  }
+  for (const std::string& id : comparison.only_before) text += id + "  only before\n";
+  for (const std::string& id : comparison.only_after) text += id + "  only after\n";
+  return text;
+}
+
+void add_regressions(const ReportComparison& comparison, BandwidthReport& report) {
+  for (const ResultComparison& one : comparison.results) {
+    if (one.verdict != ComparisonVerdict::kWorse) continue;
+    report.findings.insert(report.findings.begin(),
+                           {Severity::kError,
+                            fmt::format("{} is {:.4g} {}, in the baseline {:.4g}", one.id,
+                                        one.after, one.unit, one.before),
+                            "compare driver, kernel, slot and load with the baseline's context",
+                            {one.id}});
+  }
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/bandwidth/results.h"
+
+namespace stagecoach {
+
+/// The command that measures a group in a process of its own, so that a driver which hangs, or ends
+/// the process, costs that group alone. The parent opens no device.
+struct IsolatedRun {
+  std::string program;
+  std::vector<std::string> arguments;  ///< up to those that choose group and form of output
+  int64_t timeout_ns = 0;              ///< of one measurement
+  std::function<bool()> is_cancelled;  ///< may be empty
+  std::function<void(const std::string& group)> before_group;  ///< may be empty
+  std::function<Status(const BandwidthReport&)> after_group;   ///< may be empty
+};
+
+/// Asks a child for the plan, then measures each of its groups in another. What a child that was
+/// killed should have measured is failed, or timed out. Errors: those that the first child tells,
+/// with the code that its exit code means; those of `after_group`.
+Result<BandwidthReport> run_isolated(const IsolatedRun& run);
+
+}  // namespace stagecoach
