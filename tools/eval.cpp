@@ -49,6 +49,7 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
       "tokenise it with stagecoach-prepare and the model's tokenizer, and name the .bin file"));
   STAGECOACH_ASSIGN_OR_RETURN(TokenWindows windows,
                               TokenWindows::create(data, config.data.sequence, true));
+  config.data.packing = packing_name(data.packing);
   for (const std::string& note : data.notes) progress.line(note);
   progress.phase("loading the model");
   STAGECOACH_ASSIGN_OR_RETURN(

@@ -67,7 +67,7 @@ TEST(StageMemory, BehindTheLossThereIsNoGradientToTake) {
   StageLayout layout = layout_of(network, stages, 1);
   EXPECT_FALSE(layout.takes_gradient);
   EXPECT_EQ(layout.layers.back().output_grad.region, Region::kNone);
-  EXPECT_EQ(layout.labels.region, Region::kIn);
+  EXPECT_EQ(layout.rows[RowInput::kLabels].region, Region::kIn);
 }
 
 /// Places of one region that are alive at the same time must not share bytes.
@@ -86,7 +86,8 @@ TEST(StageMemory, BackwardStageKeepsEverythingApart) {
     Network network = tiny_network(dtype);
     for (int stage : {1, 2, 3}) {
       StageLayout layout = layout_of(network, three_stages(), stage);
-      std::vector<Place> work = {layout.layers[0].workspace}, in = {layout.input, layout.labels};
+      std::vector<Place> work = {layout.layers[0].workspace},
+                         in = {layout.input, layout.rows[RowInput::kLabels]};
       std::vector<Place> out = {layout.input_grad, layout.loss};
       for (size_t layer = 0; layer < layout.layers.size(); ++layer) {
         work.push_back(layout.layers[layer].saved);
