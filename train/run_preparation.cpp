@@ -326,7 +326,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.trainer,
-                              make_trainer(run->session.source, NetworkHead::kLoss, config,
+                              make_trainer(run->session.source, NetworkHead::kLoss, run->config,
                                            run->session.devices, pin_watch(progress)));
   STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
   return run;

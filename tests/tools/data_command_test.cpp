@@ -1,4 +1,5 @@
 // Data of every kind, as a user of the command meets it.
+#include <cstdlib>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -225,9 +226,21 @@ TEST_F(DataCommand, ModelsOfOtherTokenizersRefuseBytes) {
   EXPECT_EQ(try_prompt().exit_code, 0);
   folder_.write("hf/trainer_state.json", "{\"epoch\": 3}");  // as transformers leaves it
   EXPECT_EQ(try_prompt().exit_code, 0);
+  // It is stagecoach-prepare that reads it, which needs a Python.
   folder_.write("hf/tokenizer.json", "{}");
-  EXPECT_EQ(try_prompt().exit_code, 1);
-  EXPECT_THAT(try_prompt().errors, HasSubstr("tokenizer.json with sha256"));
+  ASSERT_EQ(::setenv("STAGECOACH_PREPARE_PYTHON", "/nowhere/python", 1), 0);
+  CommandResult without = try_prompt();
+  ::unsetenv("STAGECOACH_PREPARE_PYTHON");
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.errors, AllOf(HasSubstr("STAGECOACH_PREPARE_PYTHON=/nowhere/python cannot"),
+                                    HasSubstr("name a Python")));
+  CommandResult other =
+      run_command({"generate", "--model", "bytes/checkpoint", "--prompt", "x", "--tokenizer", "hf"},
+                  folder_.path());
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.errors,
+              AllOf(HasSubstr("--tokenizer \"hf\" has the tokenizer.json with sha256"),
+                    HasSubstr("trained with the tokenizer \"bytes\"")));
   // Tokens of another one are refused too.
   TokenFileImage image;
   image.vocabulary = 257;

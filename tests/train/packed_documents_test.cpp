@@ -10,6 +10,7 @@
 #include "backends/register_backends.h"
 #include "model/model_source.h"
 #include "model/weight_transfer.h"
+#include "tests/model/test_devices.h"
 #include "train/labels.h"
 #include "train/trainer.h"
 
@@ -94,7 +95,7 @@ struct LoadedModel {
     Result<Network> network =
         make_network(source->model, NetworkHead::kLoss, DType::kF32, kLength, {}, has_documents);
     STAGECOACH_CHECK(network.is_ok());
-    devices = built_in_backends().open_devices(setup.devices).value();
+    devices = built_in_backends().open_devices(test_devices(setup.devices)).value();
     std::vector<Device*> used;
     for (const auto& device : devices) used.push_back(device.get());
     TrainerOptions options;
