@@ -91,7 +91,7 @@ TEST_F(DataCommand, RecordsTrainOnTheirCompletionsAlone) {
 // The same targets in fewer sequences; validation on text beside it.
 TEST_F(DataCommand, RecordsArePackedByThemselves) {
   std::vector<std::string> settings = {
-      "data.train=sums.jsonl", "data.validation=train.txt", "data.sequence=64", "train.epochs=4",
+      "data.train=sums.jsonl", "data.validation=train.txt", "data.sequence=32", "train.epochs=4",
       "train.batch=2",         "train.microbatches=2",      "devices.use=cpu:2"};
   train("packed", settings);
   EXPECT_THAT(errors_, HasSubstr("sequences that hold 7 whole documents"));
@@ -100,8 +100,8 @@ TEST_F(DataCommand, RecordsArePackedByThemselves) {
   settings.push_back("data.packing=pad");
   train("padded", settings);
   Json padded = folder_.json("padded/summary.json");
-  EXPECT_GE(number(packed, "target_fraction"), 2 * number(padded, "target_fraction"));
-  EXPECT_LE(number(packed, "iterations"), number(padded, "iterations") / 2);
+  EXPECT_GE(number(packed, "target_fraction"), 1.7 * number(padded, "target_fraction"));
+  EXPECT_LE(number(packed, "iterations"), number(padded, "iterations") / 1.7);
   EXPECT_EQ(packed.find("tokens")->as_integer(), padded.find("tokens")->as_integer());
 }
 
@@ -234,11 +234,11 @@ TEST_F(DataCommand, ModelsOfOtherTokenizersRefuseBytes) {
   EXPECT_EQ(without.exit_code, 1);
   EXPECT_THAT(without.errors, AllOf(HasSubstr("STAGECOACH_PREPARE_PYTHON=/nowhere/python cannot"),
                                     HasSubstr("name a Python")));
-  CommandResult other =
+  CommandResult wrong =
       run_command({"generate", "--model", "bytes/checkpoint", "--prompt", "x", "--tokenizer", "hf"},
                   folder_.path());
-  EXPECT_EQ(other.exit_code, 1);
-  EXPECT_THAT(other.errors,
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.errors,
               AllOf(HasSubstr("--tokenizer \"hf\" has the tokenizer.json with sha256"),
                     HasSubstr("trained with the tokenizer \"bytes\"")));
   // Tokens of another one are refused too.
