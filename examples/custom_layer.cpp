@@ -90,7 +90,6 @@ Result<Network> make_network() {
     SegmentChainSpec spec;
     spec.name = name;
     spec.uses = {{index, 0}};
-    spec.needs_labels = last;
     spec.label = network.label;
     spec.input_has_gradient = !first;
     spec.activations = {{"in", DType::kF32, in_columns},

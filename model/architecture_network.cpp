@@ -68,18 +68,38 @@ class ShapeBuilder {
     io.reads = {ids};
     io.writes = {out};
     if (!is_frozen()) io.saved_for_weight = {ids};
-    layer.segment("lookup", std::move(io),
-                  [columns = a_.hidden, frozen = is_frozen()](const MicroBatchShape& shape) {
-                    auto price = [&](OpKind kind) {
-                      return elementwise_flop(kind, shape.rows(), columns);
-                    };
-                    double weight = frozen ? 0 : price(OpKind::kEmbeddingBackward);
-                    return SegmentFlop{price(OpKind::kEmbeddingForward), 0, weight};
-                  });
+    layer.segment("lookup", std::move(io), lookup_flop());
+    if (is_gpt2() && options_.has_documents) add_positions(layer, out);
     token_block_ = add_block(table("tokens", a_.vocabulary));
     std::vector<int> blocks = {token_block_};
     if (is_gpt2()) blocks.push_back(add_block(table("positions", a_.positions)));
     return add_layer(layer, blocks);
+  }
+
+  /// Learned positions that begin anew in each document are looked up by row, and added to
+  /// `tokens`.
+  void add_positions(ShapeChain& layer, int tokens) const {
+    int places = layer.activation("positions", options_.dtype, a_.hidden);
+    int sum = layer.activation("sum", options_.dtype, a_.hidden);
+    SegmentIo lookup, add;
+    lookup.writes = {places};
+    lookup.row_inputs = {RowInput::kPositions};
+    layer.segment("positions", std::move(lookup), lookup_flop());
+    add.reads = {tokens, places};
+    add.writes = {sum};
+    add.weightless = true;
+    layer.segment("sum", std::move(add), [columns = a_.hidden](const MicroBatchShape& shape) {
+      double flop = elementwise_flop(OpKind::kAdd, shape.rows(), columns);
+      return SegmentFlop{flop, 2 * flop, 0};
+    });
+  }
+
+  std::function<SegmentFlop(const MicroBatchShape&)> lookup_flop() const {
+    return [columns = a_.hidden, frozen = is_frozen()](const MicroBatchShape& shape) {
+      auto price = [&](OpKind kind) { return elementwise_flop(kind, shape.rows(), columns); };
+      double weight = frozen ? 0 : price(OpKind::kEmbeddingBackward);
+      return SegmentFlop{price(OpKind::kEmbeddingForward), 0, weight};
+    };
   }
 
   /// LayerNorm for GPT-2, RMSNorm for the others; returns what it yields.
@@ -153,6 +173,7 @@ class ShapeBuilder {
     io.reads = {qkv};
     io.writes = {lse, out};
     io.saved_for_input = {qkv, lse, out};
+    if (options_.has_documents) io.row_inputs = {RowInput::kDocumentStarts};
     if (learns_sinks) io.saved_for_weight = {lse, out};
     io.weightless = !learns_sinks;
     auto flop = [a = a_, window, learns_sinks](const MicroBatchShape& shape) {
@@ -265,13 +286,13 @@ class ShapeBuilder {
 
   Status add_head() {
     ShapeChain layer = chain("head");
-    layer.spec.needs_labels = true;
     int hidden = add_norm(layer, "norm", layer.activation("in", options_.dtype, a_.hidden));
     int lse = layer.activation("lse", DType::kF32, 1);
     int loss = layer.activation("loss", DType::kF32, 1);
     SegmentIo io;
     io.reads = {hidden};
     io.writes = {lse, loss};
+    io.row_inputs = {RowInput::kLabels};
     io.saved_for_input = {hidden, lse};
     if (!is_frozen()) io.saved_for_weight = io.saved_for_input;
     layer.segment("loss", std::move(io),

@@ -14,11 +14,18 @@ AttentionSegment::AttentionSegment(std::string name, Options options)
                                                        : std::vector<int>{options.lse, options.out},
            .scratch_gradients = {},
            .weightless = options.sinks.is_none(),
-           .weight_uses = uses_of({options.sinks})}),
+           .weight_uses = uses_of({options.sinks}),
+           .row_inputs = options.has_documents ? std::vector<RowInput>{RowInput::kDocumentStarts}
+                                               : std::vector<RowInput>{}}),
       options_(options) {}
 
 float AttentionSegment::scale() const {
   return 1.0f / std::sqrt(static_cast<float>(options_.head_dim));
+}
+
+TensorView AttentionSegment::document_starts(SegmentRun& run) const {
+  return options_.has_documents ? as_vector(run.row_input(RowInput::kDocumentStarts))
+                                : TensorView{};
 }
 
 SegmentFlop AttentionSegment::flop(const MicroBatchShape& shape) const {
@@ -45,6 +52,7 @@ Status AttentionSegment::forward(SegmentRun& run) const {
   request.lse = run.activation(options_.lse);
   request.qkv = run.activation(options_.qkv);
   request.sinks = parameter_of(run, options_.sinks);
+  request.document_starts = document_starts(run);
   request.sequence = run.shape().sequence;
   request.heads = options_.heads;
   request.kv_heads = options_.kv_heads;
@@ -67,6 +75,7 @@ Status AttentionSegment::backward_input(SegmentRun& run) const {
   request.out = run.activation(options_.out);
   request.lse = run.activation(options_.lse);
   request.sinks = parameter_of(run, options_.sinks);
+  request.document_starts = document_starts(run);
   request.sequence = run.shape().sequence;
   request.heads = options_.heads;
   request.kv_heads = options_.kv_heads;

@@ -20,6 +20,7 @@ class AttentionSegment final : public BasicSegment {
     ParameterRef sinks;          ///< [H]
     float drop_probability = 0;  ///< of attention weights
     uint32_t site = 0;           ///< random site inside the layer
+    bool has_documents = false;  ///< keeps apart those of a sequence, as RowInput::kDocumentStarts
   };
   AttentionSegment(std::string name, Options options);
 
@@ -30,6 +31,7 @@ class AttentionSegment final : public BasicSegment {
 
  private:
   float scale() const;
+  TensorView document_starts(SegmentRun& run) const;
   float drop_probability(const SegmentRun& run) const {
     return run.training() ? options_.drop_probability : 0.0f;
   }

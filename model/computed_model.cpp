@@ -36,10 +36,10 @@ Architecture architecture_of(const ComputedModel& model) {
 }
 
 Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType dtype,
-                             int64_t sequence, const LoraOptions& lora) {
+                             int64_t sequence, const LoraOptions& lora, bool has_documents) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&model))
-    return make_gpt2(*gpt2, head, dtype, lora);
-  return make_decoder(std::get<DecoderConfig>(model), head, dtype, sequence, lora);
+    return make_gpt2(*gpt2, head, dtype, lora, has_documents);
+  return make_decoder(std::get<DecoderConfig>(model), head, dtype, sequence, lora, has_documents);
 }
 
 }  // namespace stagecoach

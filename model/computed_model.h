@@ -38,7 +38,11 @@ Result<ParsedModel> model_preset(std::string_view name);
 Architecture architecture_of(const ComputedModel& model);
 
 /// Its network, for sequences of up to `sequence` tokens, with adapters where `lora` says so.
+/// With `has_documents` it takes RowInput::kDocumentStarts: a row sees none but its own document,
+/// in which learned positions begin anew (RowInput::kPositions; those that heads turn by count on,
+/// because only their distance matters).
 Result<Network> make_network(const ComputedModel& model, NetworkHead head, DType dtype,
-                             int64_t sequence, const LoraOptions& lora = {});
+                             int64_t sequence, const LoraOptions& lora = {},
+                             bool has_documents = false);
 
 }  // namespace stagecoach

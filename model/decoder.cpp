@@ -37,12 +37,13 @@ ParameterRef layer_parameter(int index) {
 class DecoderBuilder {
  public:
   DecoderBuilder(DecoderConfig config, NetworkHead head, DType dtype, int64_t sequence,
-                 const LoraOptions& lora)
+                 const LoraOptions& lora, bool has_documents)
       : config_(std::move(config)),
         a_(config_.architecture),
         head_(head),
         dtype_(dtype),
         sequence_(sequence),
+        has_documents_(has_documents),
         lora_(lora, dtype) {
     // Generation must not drop anything, whoever runs the network.
     if (head == NetworkHead::kLogits) config_.attention_drop = 0;
@@ -291,6 +292,7 @@ class DecoderBuilder {
     options.sinks = layer_parameter(parameters_.sinks);
     options.drop_probability = static_cast<float>(config_.attention_drop);
     options.site = kDecoderAttentionSite;
+    options.has_documents = has_documents_;
     chain.segment<AttentionSegment>("attn", options);
     return options.out;
   }
@@ -406,7 +408,6 @@ class DecoderBuilder {
       chain.segment<LinearLogitsSegment>("logits", {norm, logits, table, a_.hidden, a_.vocabulary});
       return chain;
     }
-    chain.spec.needs_labels = true;
     int lse = chain.activation("lse", DType::kF32, 1);
     int loss = chain.activation("loss", DType::kF32, 1);
     chain.segment<LinearCrossEntropySegment>("loss",
@@ -419,6 +420,7 @@ class DecoderBuilder {
   NetworkHead head_;
   DType dtype_;
   int64_t sequence_;
+  bool has_documents_;
   LayerParameters parameters_;
   LoraBlocks lora_;
   Network network_;
@@ -427,7 +429,7 @@ class DecoderBuilder {
 }  // namespace
 
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
-                             int64_t sequence, const LoraOptions& lora) {
+                             int64_t sequence, const LoraOptions& lora, bool has_documents) {
   STAGECOACH_RETURN_IF_ERROR(check_decoder_config(config));
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     return invalid_argument(
@@ -438,7 +440,7 @@ Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DTyp
     return invalid_argument(
         fmt::format("a sequence has 1 to {} tokens, not {}", kLongestSequence, sequence));
   }
-  return DecoderBuilder(config, head, dtype, sequence, lora).build();
+  return DecoderBuilder(config, head, dtype, sequence, lora, has_documents).build();
 }
 
 }  // namespace stagecoach

@@ -13,9 +13,10 @@ namespace stagecoach {
 /// tied), rotary (a constant, see HeadRotation), layers.<i>, norm, and lm_head where it is its own.
 /// Names and shapes are those of the Hugging Face file: matrices are [out, in], and those of one
 /// product lie side by side. `dtype` is that of compute copies and activations. Errors: invalid
-/// argument for a bad `config`. With adapters (LoraBlocks) all of these are frozen; errors: those
-/// of LoraBlocks::check.
+/// argument for a bad `config`. With adapters (LoraBlocks) all of these are frozen; `has_documents`
+/// as make_network has it; errors: those of LoraBlocks::check.
 Result<Network> make_decoder(const DecoderConfig& config, NetworkHead head, DType dtype,
-                             int64_t sequence, const LoraOptions& lora = {});
+                             int64_t sequence, const LoraOptions& lora = {},
+                             bool has_documents = false);
 
 }  // namespace stagecoach

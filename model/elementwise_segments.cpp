@@ -69,10 +69,18 @@ Status AddSegment::backward_input(SegmentRun& run) const {
   return pass_gradient(run, options_.b, out_grad);
 }
 
+namespace {
+
+SegmentIo squared_error_io(const SquaredErrorSegment::Options& options) {
+  SegmentIo io = weightless_io({options.prediction}, options.loss, {options.prediction});
+  io.row_inputs = {RowInput::kLabels};
+  return io;
+}
+
+}  // namespace
+
 SquaredErrorSegment::SquaredErrorSegment(std::string name, Options options)
-    : BasicSegment(std::move(name),
-                   weightless_io({options.prediction}, options.loss, {options.prediction})),
-      options_(options) {}
+    : BasicSegment(std::move(name), squared_error_io(options)), options_(options) {}
 
 SegmentFlop SquaredErrorSegment::flop(const MicroBatchShape& shape) const {
   return {elementwise_flop(OpKind::kSquaredErrorForward, shape.rows(), options_.columns),
@@ -83,7 +91,7 @@ Status SquaredErrorSegment::forward(SegmentRun& run) const {
   Ops::SquaredErrorForward request{};
   request.loss = as_vector(run.activation(options_.loss));
   request.prediction = run.activation(options_.prediction);
-  request.target = run.labels();
+  request.target = run.row_input(RowInput::kLabels);
   request.label = forward_label();
   return run.ops().squared_error_forward(run.stream(), request).status();
 }
@@ -93,7 +101,7 @@ Status SquaredErrorSegment::backward_input(SegmentRun& run) const {
   Ops::SquaredErrorBackward request{};
   request.prediction_grad = run.gradient(options_.prediction);
   request.prediction = run.activation(options_.prediction);
-  request.target = run.labels();
+  request.target = run.row_input(RowInput::kLabels);
   request.scale = run.loss_scale();
   request.accumulate = run.gradient_accumulates(options_.prediction);
   request.label = input_label();

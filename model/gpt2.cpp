@@ -20,8 +20,13 @@ constexpr uint32_t kMlpProjectionSite = 2;
 /// Builds blocks and layers of one network.
 class Gpt2Builder {
  public:
-  Gpt2Builder(Gpt2Config config, NetworkHead head, DType dtype, const LoraOptions& lora)
-      : config_(config), head_(head), dtype_(dtype), lora_(lora, dtype) {
+  Gpt2Builder(Gpt2Config config, NetworkHead head, DType dtype, const LoraOptions& lora,
+              bool has_documents)
+      : config_(config),
+        head_(head),
+        dtype_(dtype),
+        has_documents_(has_documents),
+        lora_(lora, dtype) {
     // Generation must not drop anything, whoever runs the network.
     if (head == NetworkHead::kLogits) {
       config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = 0;
@@ -125,7 +130,18 @@ class Gpt2Builder {
     ParameterRef positions{chain.use(kPositionBlock, 0), 0};
     int ids = chain.activation("ids", DType::kI32, 1);
     int embedded = chain.activation("embedded", dtype_, width);
-    chain.segment<EmbeddingSegment>("lookup", {ids, embedded, table, positions, width});
+    if (has_documents_) {
+      // Positions begin anew in each document, so they are looked up by row.
+      int tokens = embedded;
+      int places = chain.activation("positions", dtype_, width);
+      embedded = chain.activation("sum", dtype_, width);
+      chain.segment<EmbeddingSegment>("lookup", {ids, tokens, table, {}, width});
+      chain.segment<EmbeddingSegment>(
+          "positions", {EmbeddingSegment::Options::kRowPositions, places, positions, {}, width});
+      chain.segment<AddSegment>("sum", {tokens, places, embedded, width});
+    } else {
+      chain.segment<EmbeddingSegment>("lookup", {ids, embedded, table, positions, width});
+    }
     if (drop > 0) {
       int out = chain.activation("out", dtype_, width);
       chain.segment<DropoutSegment>("dropout", {embedded, out, width, drop, kEmbeddingSite});
@@ -191,6 +207,7 @@ class Gpt2Builder {
     options.head_dim = config_.n_embd / config_.n_head;
     options.drop_probability = static_cast<float>(config_.attn_pdrop);
     options.site = kAttentionSite;
+    options.has_documents = has_documents_;
     chain.segment<AttentionSegment>("attn", options);
     return options.out;
   }
@@ -234,7 +251,6 @@ class Gpt2Builder {
                                          {norm, logits, table, width, config_.vocab_size});
       return chain;
     }
-    chain.spec.needs_labels = true;
     int lse = chain.activation("lse", DType::kF32, 1);
     int loss = chain.activation("loss", DType::kF32, 1);
     chain.segment<LinearCrossEntropySegment>("loss",
@@ -245,6 +261,7 @@ class Gpt2Builder {
   Gpt2Config config_;
   NetworkHead head_;
   DType dtype_;
+  bool has_documents_;
   LoraBlocks lora_;
   Network network_;
 };
@@ -252,13 +269,13 @@ class Gpt2Builder {
 }  // namespace
 
 Result<Network> make_gpt2(const Gpt2Config& config, NetworkHead head, DType dtype,
-                          const LoraOptions& lora) {
+                          const LoraOptions& lora, bool has_documents) {
   STAGECOACH_RETURN_IF_ERROR(check_gpt2_config(config));
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     return invalid_argument(
         fmt::format("a model computes in fp32, bf16 or fp16, not in {}", dtype_name(dtype)));
   }
-  return Gpt2Builder(config, head, dtype, lora).build();
+  return Gpt2Builder(config, head, dtype, lora, has_documents).build();
 }
 
 }  // namespace stagecoach

@@ -38,6 +38,8 @@ struct SegmentIo {
   /// Block uses of the parameters whose gradients the weight part fills. Where all of them are
   /// frozen there is no weight part; none: not known, so there is one.
   std::vector<int> weight_uses = {};
+  /// What it reads beside activations, in any pass.
+  std::vector<RowInput> row_inputs = {};
 };
 
 /// What a segment works on: the engine resolves indices to tensors.
@@ -61,8 +63,8 @@ class SegmentRun {
   /// is none.
   virtual TensorView parameter(int use, int parameter) = 0;
   virtual TensorView parameter_gradient(int use, int parameter) = 0;
-  /// Labels [rows, columns].
-  virtual TensorView labels() = 0;
+  /// Row input [rows, columns] of those that the segment declares.
+  virtual TensorView row_input(RowInput input) = 0;
   virtual float loss_scale() const = 0;
   /// What a cross-entropy has besides, none in evaluation.
   virtual LossTerms loss_terms() const = 0;
@@ -99,9 +101,8 @@ struct SegmentChainSpec {
   std::vector<ActivationInfo> activations;  ///< first = input, last = output
   std::vector<std::unique_ptr<Segment>> segments;
   std::vector<BlockUse> uses;
-  DType dtype = DType::kF32;  ///< of the blocks' compute copies
-  bool needs_labels = false;
-  BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where needed
+  DType dtype = DType::kF32;              ///< of the blocks' compute copies
+  BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where a segment reads them
   bool input_has_gradient = true;         ///< false for token ids
 };
 

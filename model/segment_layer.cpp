@@ -59,7 +59,7 @@ class ChainRun final : public SegmentRun {
         declared = contains(io.saved_for_weight, index);
         break;
     }
-    if (!declared) return undeclared(index, "");
+    if (!declared) return undeclared(fmt::format("activation {}", index));
     return tensor(index, activations_[index]);
   }
 
@@ -67,7 +67,9 @@ class ChainRun final : public SegmentRun {
     const SegmentIo& io = segment_->io();
     bool declared =
         contains(io.writes, index) || (pass_ == Pass::kInput && contains(io.reads, index));
-    if (pass_ == Pass::kForward || !declared) return undeclared(index, "the gradient of ");
+    if (pass_ == Pass::kForward || !declared) {
+      return undeclared(fmt::format("the gradient of activation {}", index));
+    }
     return tensor(index, (*gradients_)[index]);
   }
 
@@ -87,11 +89,14 @@ class ChainRun final : public SegmentRun {
     return block_tensor(run_.gradients, use, parameter, DType::kF32);
   }
 
-  TensorView labels() override {
-    const BoundaryInfo& label = layer_.spec().label;
-    if (!layer_.needs_labels()) return {};
-    return {run_.labels.slice(0, label.size_bytes(run_.shape)), label.dtype,
-            Shape{run_.shape.rows(), label.columns}};
+  TensorView row_input(RowInput input) override {
+    const std::vector<RowInput>& declared = segment_->io().row_inputs;
+    if (std::find(declared.begin(), declared.end(), input) == declared.end()) {
+      return undeclared(row_input_name(input));
+    }
+    BoundaryInfo info = layer_.row_input(input);
+    return {run_.rows[input].slice(0, info.size_bytes(run_.shape)), info.dtype,
+            Shape{run_.shape.rows(), info.columns}};
   }
   float loss_scale() const override { return run_.loss_scale; }
   LossTerms loss_terms() const override { return run_.loss_terms; }
@@ -146,12 +151,11 @@ class ChainRun final : public SegmentRun {
     return view;
   }
 
-  TensorView undeclared(int index, std::string_view what) {
+  TensorView undeclared(std::string_view what) {
     if (misuse_.is_ok()) {
       misuse_ = invalid_argument(fmt::format(
-          "layer '{}': segment '{}' asks for {}activation {} in a pass for which it does "
-          "not declare it",
-          layer_.name(), segment_->name(), what, index));
+          "layer '{}': segment '{}' asks for {} in a pass for which it does not declare it",
+          layer_.name(), segment_->name(), what));
     }
     return {};
   }
@@ -193,6 +197,7 @@ SegmentLayer::SegmentLayer(SegmentChainSpec spec, std::vector<ParameterBlock> us
   for (size_t s = 0; s < spec_.segments.size(); ++s) {
     ios_.push_back(spec_.segments[s]->io());
     for (int r : ios_.back().reads) last_readers_[r] = static_cast<int>(s);
+    for (RowInput input : ios_.back().row_inputs) needs_[input] = true;
     drop_frozen_weight_part(ios_.back());
   }
 }
@@ -214,6 +219,10 @@ BoundaryInfo SegmentLayer::input() const {
 
 BoundaryInfo SegmentLayer::output() const {
   return {spec_.activations.back().dtype, spec_.activations.back().columns};
+}
+
+BoundaryInfo SegmentLayer::row_input(RowInput input) const {
+  return input == RowInput::kLabels ? spec_.label : BoundaryInfo{DType::kI32, 1};
 }
 
 const ChainLayout& SegmentLayer::layout(const MicroBatchShape& shape) const {
@@ -264,9 +273,10 @@ Status SegmentLayer::check_run(const LayerRun& run, ByteCount workspace_bytes) c
   }
   STAGECOACH_RETURN_IF_ERROR(check_size(name(), "input", run.input, input().size_bytes(run.shape)));
   STAGECOACH_RETURN_IF_ERROR(check_size(name(), "workspace", run.workspace, workspace_bytes));
-  if (spec_.needs_labels) {
-    STAGECOACH_RETURN_IF_ERROR(
-        check_size(name(), "labels", run.labels, spec_.label.size_bytes(run.shape)));
+  for (RowInput rows : kRowInputs) {
+    if (!needs(rows)) continue;
+    STAGECOACH_RETURN_IF_ERROR(check_size(name(), row_input_name(rows), run.rows[rows],
+                                          row_input(rows).size_bytes(run.shape)));
   }
   return check_parameters(run, false);
 }
@@ -361,7 +371,11 @@ Result<std::unique_ptr<Layer>> make_segment_layer(SegmentChainSpec spec,
   if (Status status = validate_chain(spec.activations, ios); !status.is_ok()) {
     return status.with_context("layer '" + spec.name + "'");
   }
-  if (spec.needs_labels && spec.label.columns <= 0) {
+  bool takes_labels = std::any_of(ios.begin(), ios.end(), [](const SegmentIo* io) {
+    const std::vector<RowInput>& inputs = io->row_inputs;
+    return std::find(inputs.begin(), inputs.end(), RowInput::kLabels) != inputs.end();
+  });
+  if (takes_labels && spec.label.columns <= 0) {
     return invalid_argument(
         fmt::format("layer '{}' takes labels of {} columns", spec.name, spec.label.columns));
   }

@@ -26,7 +26,7 @@ class SegmentLayer final : public Layer {
   std::span<const BlockUse> uses() const override { return spec_.uses; }
   BoundaryInfo input() const override;
   BoundaryInfo output() const override;
-  bool needs_labels() const override { return spec_.needs_labels; }
+  bool needs(RowInput input) const override { return needs_[input]; }
   LayerMemory memory(const MicroBatchShape& shape) const override;
   LayerFlop flop(const MicroBatchShape& shape) const override;
 
@@ -35,6 +35,8 @@ class SegmentLayer final : public Layer {
   Status backward(const LayerRun& run, BackwardPart part) const override;
 
   const SegmentChainSpec& spec() const { return spec_; }
+  /// Dtype and columns of a row input.
+  BoundaryInfo row_input(RowInput input) const;
   /// Parameters of block use `use`.
   const ParameterBlock& use_block(int use) const { return use_blocks_[use]; }
   /// Memory of all passes for `shape`; stays valid as long as the layer.
@@ -54,6 +56,7 @@ class SegmentLayer final : public Layer {
   std::vector<ParameterBlock> use_blocks_;
   std::vector<SegmentIo>
       ios_;  ///< as the segments declare them, less weight parts of what is frozen
+  PerRowInput<bool> needs_;
   std::vector<int> last_readers_;  // per activation: last segment that reads it, or -1
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::unique_ptr<const ChainLayout>> layouts_;  // by rows

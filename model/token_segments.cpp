@@ -12,16 +12,29 @@ double cross_entropy_flop(OpKind kind, int64_t rows, int64_t columns, int64_t vo
   return op_flop(call);
 }
 
+std::vector<int> ids_activation(const EmbeddingSegment::Options& options) {
+  if (options.ids == EmbeddingSegment::Options::kRowPositions) return {};
+  return {options.ids};
+}
+
 }  // namespace
 
 EmbeddingSegment::EmbeddingSegment(std::string name, Options options)
-    : BasicSegment(std::move(name), {.reads = {options.ids},
+    : BasicSegment(std::move(name), {.reads = ids_activation(options),
                                      .writes = {options.out},
                                      .saved_for_input = {},
-                                     .saved_for_weight = {options.ids},
+                                     .saved_for_weight = ids_activation(options),
                                      .scratch_gradients = {},
-                                     .weight_uses = uses_of({options.table, options.positions})}),
+                                     .weight_uses = uses_of({options.table, options.positions}),
+                                     .row_inputs = options.ids == Options::kRowPositions
+                                                       ? std::vector<RowInput>{RowInput::kPositions}
+                                                       : std::vector<RowInput>{}}),
       options_(options) {}
+
+TensorView EmbeddingSegment::ids(SegmentRun& run) const {
+  return as_vector(options_.ids == Options::kRowPositions ? run.row_input(RowInput::kPositions)
+                                                          : run.activation(options_.ids));
+}
 
 SegmentFlop EmbeddingSegment::flop(const MicroBatchShape& shape) const {
   int64_t rows = shape.rows();
@@ -32,7 +45,7 @@ SegmentFlop EmbeddingSegment::flop(const MicroBatchShape& shape) const {
 Status EmbeddingSegment::forward(SegmentRun& run) const {
   Ops::EmbeddingForward request;
   request.out = run.activation(options_.out);
-  request.ids = as_vector(run.activation(options_.ids));
+  request.ids = ids(run);
   request.table = parameter_of(run, options_.table);
   request.positions = parameter_of(run, options_.positions);
   request.sequence = run.shape().sequence;
@@ -49,7 +62,7 @@ Status EmbeddingSegment::backward_weight(SegmentRun& run) const {
   request.table_grad = gradient_of(run, options_.table);
   request.positions_grad = gradient_of(run, options_.positions);
   request.out_grad = run.gradient(options_.out);
-  request.ids = as_vector(run.activation(options_.ids));
+  request.ids = ids(run);
   request.sequence = run.shape().sequence;
   request.label = weight_label();
   return run.ops().embedding_backward(run.stream(), request).status();
@@ -61,7 +74,8 @@ LinearCrossEntropySegment::LinearCrossEntropySegment(std::string name, Options o
                                      .saved_for_input = {options.hidden, options.lse},
                                      .saved_for_weight = {options.hidden, options.lse},
                                      .scratch_gradients = {},
-                                     .weight_uses = uses_of({options.weight})}),
+                                     .weight_uses = uses_of({options.weight}),
+                                     .row_inputs = {RowInput::kLabels}}),
       options_(options) {}
 
 SegmentFlop LinearCrossEntropySegment::flop(const MicroBatchShape& shape) const {
@@ -79,7 +93,7 @@ Status LinearCrossEntropySegment::forward(SegmentRun& run) const {
   request.lse = as_vector(run.activation(options_.lse));
   request.hidden = run.activation(options_.hidden);
   request.weight = parameter_of(run, options_.weight);
-  request.labels = as_vector(run.labels());
+  request.labels = as_vector(run.row_input(RowInput::kLabels));
   request.terms = run.loss_terms();
   request.label = forward_label();
   return run.ops().linear_cross_entropy_forward(run.stream(), request).status();
@@ -91,7 +105,7 @@ Status LinearCrossEntropySegment::backward_input(SegmentRun& run) const {
   request.hidden_grad = run.gradient(options_.hidden);
   request.hidden = run.activation(options_.hidden);
   request.weight = parameter_of(run, options_.weight);
-  request.labels = as_vector(run.labels());
+  request.labels = as_vector(run.row_input(RowInput::kLabels));
   request.lse = as_vector(run.activation(options_.lse));
   request.terms = run.loss_terms();
   request.scale = run.loss_scale();
@@ -105,7 +119,7 @@ Status LinearCrossEntropySegment::backward_weight(SegmentRun& run) const {
   request.weight_grad = gradient_of(run, options_.weight);
   request.hidden = run.activation(options_.hidden);
   request.weight = parameter_of(run, options_.weight);
-  request.labels = as_vector(run.labels());
+  request.labels = as_vector(run.row_input(RowInput::kLabels));
   request.lse = as_vector(run.activation(options_.lse));
   request.terms = run.loss_terms();
   request.scale = run.loss_scale();

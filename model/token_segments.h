@@ -4,11 +4,13 @@
 
 namespace stagecoach {
 
-/// out[R, C] = table[ids] + positions[row % sequence]. ids int32 [R, 1] have no gradient.
+/// out[R, C] = table[ids] + positions[row % sequence]. ids int32 [R, 1] have no gradient: an
+/// activation, or the rows' positions in their documents.
 class EmbeddingSegment final : public BasicSegment {
  public:
   struct Options {
-    int ids = 0;
+    static constexpr int kRowPositions = -1;
+    int ids = 0;  ///< an activation or kRowPositions
     int out = 1;
     ParameterRef table;      ///< [V, C]
     ParameterRef positions;  ///< [>= sequence, C] or none
@@ -22,6 +24,8 @@ class EmbeddingSegment final : public BasicSegment {
   Status backward_weight(SegmentRun& run) const override;
 
  private:
+  TensorView ids(SegmentRun& run) const;
+
   Options options_;
 };
 

@@ -4,6 +4,21 @@
 
 namespace stagecoach {
 
+namespace {
+
+/// What `layer` adds to the row inputs of a stage, which go up once for all of its layers.
+ByteCount added_rows(const LayerProfile& layer, PerRowInput<ByteCount>& rows) {
+  ByteCount added = 0;
+  for (RowInput input : kRowInputs) {
+    ByteCount more = std::max<ByteCount>(layer.row_bytes[input] - rows[input], 0);
+    rows[input] += more;
+    added += more;
+  }
+  return added;
+}
+
+}  // namespace
+
 void StageBytes::cover(const StageBytes& other) {
   parameters = std::max(parameters, other.parameters);
   gradients = std::max(gradients, other.gradients);
@@ -42,7 +57,7 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     StageLoad load;
     load.time_ns = time_ns(stage);
     const LayerProfile& last = layers_[stage.last_layer];
-    load.in_bytes = boundary(stage.first_layer) + last.label_bytes;
+    load.in_bytes = boundary(stage.first_layer);
     if (stage.kind == ActionKind::kBackward) load.in_bytes += last.boundary_bytes;
     if (stage.kind == ActionKind::kForwardBackward) {
       load.out_bytes += last.boundary_bytes;  // the loss
@@ -50,7 +65,9 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     if (stage.kind != ActionKind::kForward && stage.first_layer > 0) {
       load.out_bytes += boundary(stage.first_layer);
     }
+    PerRowInput<ByteCount> rows;
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+      load.in_bytes += added_rows(layers_[layer], rows);
       load.parameter_bytes += layers_[layer].parameter_bytes;
       if (stage.kind != ActionKind::kForward) {
         load.gradient_bytes += layers_[layer].gradient_bytes;
@@ -70,6 +87,8 @@ void CostTable::fill_bytes(ActionKind kind) {
   for (int first = 0; first < layer_count(); ++first) {
     StageBytes sums;
     ByteCount outputs = 0, saved = 0, largest = 0, workspace = 0;
+    ByteCount in = boundary(first);
+    PerRowInput<ByteCount> rows;
     for (int last = first; last < layer_count(); ++last) {
       const LayerProfile& layer = layers_[last];
       sums.parameters += layer.parameter_bytes;
@@ -79,7 +98,8 @@ void CostTable::fill_bytes(ActionKind kind) {
       workspace = std::max(
           workspace, forward ? layer.forward_workspace_bytes : layer.backward_workspace_bytes);
       StageBytes stage = sums;
-      stage.in = boundary(first) + layer.label_bytes;
+      in += added_rows(layer, rows);
+      stage.in = in;
       stage.work = 2 * largest + workspace;
       if (forward) {
         stage.out = outputs + layer.boundary_bytes;  // a backward may start behind each of them

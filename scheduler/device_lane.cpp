@@ -292,8 +292,10 @@ Status DeviceLane::upload_inputs(int slot, int action, const Landing& input,
     BufferView source = stage.first_layer == 0 ? context_->input->inputs[m]
                                                : context_->store->piece(stage.first_layer, m);
     STAGECOACH_RETURN_IF_ERROR(upload(layout.input, source, "stage input"));
-    if (layout.labels.region != Region::kNone) {
-      STAGECOACH_RETURN_IF_ERROR(upload(layout.labels, context_->input->labels[m], "labels"));
+    for (RowInput rows : kRowInputs) {
+      if (layout.rows[rows].region == Region::kNone) continue;
+      STAGECOACH_RETURN_IF_ERROR(
+          upload(layout.rows[rows], context_->input->rows[rows][m], row_input_name(rows)));
     }
   }
   if (layout.takes_gradient) {
@@ -322,7 +324,9 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
                                      : view(layout.layers[layer_offset - 1].output_grad, action);
   run.saved = view(places.saved, action);
   run.workspace = view(places.workspace, action);
-  run.labels = layer.needs_labels() ? view(layout.labels, action) : BufferView{};
+  for (RowInput rows : kRowInputs) {
+    run.rows[rows] = layer.needs(rows) ? view(layout.rows[rows], action) : BufferView{};
+  }
   run.key.layer = static_cast<uint32_t>(index);
   std::span<const BlockUse> uses = layer.uses();
   ByteCount base = memory().parameters[slots_[slot].buffer % 2];

@@ -34,7 +34,8 @@ struct PassInput {
   float loss_scale = 1;
   LossTerms loss_terms;
   std::vector<BufferView> inputs;  ///< per micro-batch, pinned
-  std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
+  /// Per micro-batch, pinned; those that the network takes.
+  PerRowInput<std::vector<BufferView>> rows;
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
 };
 

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "hal/ops.h"
 #include "scheduler/parameter_block.h"
+#include "scheduler/row_input.h"
 
 namespace stagecoach {
 
@@ -66,7 +67,7 @@ struct LayerRun {
   BufferView input_grad;   ///< gradient of the boundary before; none for the first layer
   BufferView saved;
   BufferView workspace;
-  BufferView labels;                       ///< only for layers with `needs_labels`
+  PerRowInput<BufferView> rows;            ///< of those that the layer needs
   std::span<const BufferView> parameters;  ///< per block use, compute dtype
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to; frozen: none
   RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
@@ -87,7 +88,8 @@ class Layer {
   virtual BoundaryInfo input() const = 0;
   /// The loss layer's output is one fp32 loss a row (columns = 1).
   virtual BoundaryInfo output() const = 0;
-  virtual bool needs_labels() const = 0;
+  /// Whether it reads this beside its input; the same in all passes.
+  virtual bool needs(RowInput input) const = 0;
   virtual LayerMemory memory(const MicroBatchShape& shape) const = 0;
   virtual LayerFlop flop(const MicroBatchShape& shape) const = 0;
 

@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/status.h"
 #include "scheduler/plan.h"
+#include "scheduler/row_input.h"
 
 namespace stagecoach {
 
@@ -30,7 +31,7 @@ struct LayerProfile {
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer
   ByteCount input_bytes = 0;         ///< of the first layer: what goes in
-  ByteCount label_bytes = 0;         ///< uploaded beside the input of a stage that ends here
+  PerRowInput<ByteCount> row_bytes;  ///< uploaded beside the input of a stage that has the layer
   ByteCount saved_bytes = 0;         ///< from forward to backward
   ByteCount forward_workspace_bytes = 0;
   ByteCount backward_workspace_bytes = 0;

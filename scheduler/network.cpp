@@ -24,6 +24,16 @@ int64_t ParameterBlock::parameter_count() const {
   return count;
 }
 
+bool Network::takes(RowInput input) const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [input](const auto& layer) { return layer->needs(input); });
+}
+
+BoundaryInfo Network::row_input(RowInput input) const {
+  if (input == RowInput::kLabels) return label;
+  return {document.dtype, takes(input) ? document.columns : 0};
+}
+
 int64_t Network::parameter_count() const {
   int64_t count = 0;
   for (const ParameterBlock& block : blocks) count += block.parameter_count();
@@ -58,7 +68,7 @@ Status Network::validate() const {
                         layer.name(), after.columns, dtype_name(after.dtype)));
       }
     }
-    if (layer.needs_labels() && index + 1 != layers.size()) {
+    if (layer.needs(RowInput::kLabels) && index + 1 != layers.size()) {
       return invalid_argument(
           fmt::format("layer '{}' takes labels but is not the last", layer.name()));
     }

@@ -17,7 +17,12 @@ struct Network {
   std::vector<ParameterBlock> blocks;
   std::vector<std::unique_ptr<Layer>> layers;
   BoundaryInfo label;  ///< dtype and columns of labels; columns 0 when there are none
+  BoundaryInfo document = {DType::kI32, 1};  ///< of document starts and positions, where needed
 
+  /// Whether any layer needs it.
+  bool takes(RowInput input) const;
+  /// Dtype and columns of a row input; columns 0 when there is none.
+  BoundaryInfo row_input(RowInput input) const;
   /// Parameters without alignment gaps, each block once.
   int64_t parameter_count() const;
   /// Those of blocks that are not frozen.

@@ -68,8 +68,9 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     if (profiles.size() == 1) {
       profile.input_bytes = Arena::padded(layer->input().size_bytes(shape));
     }
-    if (layer->needs_labels()) {
-      profile.label_bytes = Arena::padded(network.label.size_bytes(shape));
+    for (RowInput rows : kRowInputs) {
+      if (!layer->needs(rows)) continue;
+      profile.row_bytes[rows] = Arena::padded(network.row_input(rows).size_bytes(shape));
     }
     profile.forward_workspace_bytes = Arena::padded(memory.forward_workspace_bytes);
     profile.backward_workspace_bytes = Arena::padded(memory.backward_workspace_bytes);

@@ -73,7 +73,7 @@ class ProfiledLayer final : public Layer {
   std::span<const BlockUse> uses() const override { return uses_; }
   BoundaryInfo input() const override { return row_of(input_bytes_); }
   BoundaryInfo output() const override { return row_of(profile_.boundary_bytes); }
-  bool needs_labels() const override { return profile_.label_bytes > 0; }
+  bool needs(RowInput input) const override { return profile_.row_bytes[input] > 0; }
   LayerMemory memory(const MicroBatchShape&) const override {
     LayerMemory memory;
     memory.saved_bytes = profile_.saved_bytes;
@@ -135,7 +135,12 @@ class Builder {
       uses_.push_back(uses);
       network_.layers.push_back(
           std::make_unique<ProfiledLayer>(profile, input_bytes, std::move(uses), kernels_));
-      if (profile.label_bytes > 0) network_.label = row_of(profile.label_bytes);
+      if (ByteCount bytes = profile.row_bytes[RowInput::kLabels]; bytes > 0) {
+        network_.label = row_of(bytes);
+      }
+      for (RowInput rows : {RowInput::kDocumentStarts, RowInput::kPositions}) {
+        if (profile.row_bytes[rows] > 0) network_.document = row_of(profile.row_bytes[rows]);
+      }
       input_bytes = profile.boundary_bytes;
     }
     STAGECOACH_RETURN_IF_ERROR(network_.validate());

@@ -121,6 +121,17 @@ void place_forward(const Network& network, const Stage& stage, const std::vector
   place_workspace(layout, work.take(workspace));
 }
 
+void place_row_inputs(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                      RegionSizer& in, StageLayout& layout) {
+  for (RowInput input : kRowInputs) {
+    for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+      if (!network.layers[layer]->needs(input)) continue;
+      layout.rows[input] = in.take(network.row_input(input).size_bytes(shape));
+      break;
+    }
+  }
+}
+
 void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                     RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout) {
   layout.layers.resize(stage.layer_count());
@@ -190,9 +201,7 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
   place_parameters(network, stage, parameters, held, layout);
   if (stage.kind != ActionKind::kForward) place_gradients(network, stage, sums, layout);
   layout.input = in.take(network.layers[stage.first_layer]->input().size_bytes(shape));
-  if (network.layers[stage.last_layer]->needs_labels()) {
-    layout.labels = in.take(network.label.size_bytes(shape));
-  }
+  place_row_inputs(network, stage, shape, in, layout);
   bool ends_in_loss = stage.last_layer + 1 == static_cast<int>(network.layers.size());
   layout.takes_gradient = stage.kind == ActionKind::kBackward && !ends_in_loss;
   if (stage.kind == ActionKind::kForward) {

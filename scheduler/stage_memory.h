@@ -64,14 +64,15 @@ struct StageLayout {
 
   ForwardPass forward = ForwardPass::kPlain;
   std::optional<BackwardPart> backward;
-  bool takes_input = true;      ///< uploads the boundary before the stage, and labels
+  bool takes_input = true;      ///< uploads the boundary before the stage, and row inputs
   bool takes_gradient = false;  ///< uploads the gradient of the boundary after the stage
 
   std::vector<BlockPlace> blocks;        ///< every block once, in order of first use
   std::vector<GradientPlace> gradients;  ///< uses of trained blocks, in layer order
   std::vector<LayerPlaces> layers;       ///< parallel to [first_layer, last_layer]
   std::vector<Download> downloads;       ///< boundaries a forward sends home
-  Place input, labels, input_grad, loss;
+  Place input, input_grad, loss;
+  PerRowInput<Place> rows;  ///< those that any of its layers needs
   ByteCount parameter_bytes = 0, rounded_bytes = 0;
   ByteCount gradient_offset = 0, gradient_bytes = 0;  ///< the stage's part of the gradient region
   ByteCount in_bytes = 0, out_bytes = 0, work_bytes = 0;

@@ -31,6 +31,10 @@ void place_gradients(const Network& network, const Stage& stage, RegionSizer& su
 void place_inner_gradients(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                            RegionSizer& work, StageLayout& layout);
 
+/// Row inputs that any layer of the stage needs.
+void place_row_inputs(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                      RegionSizer& in, StageLayout& layout);
+
 /// A forward that keeps nothing: outputs go to `out` where some stage starts, else to one of two
 /// buffers in turn.
 void place_forward(const Network& network, const Stage& stage, const std::vector<bool>& starts,

@@ -17,15 +17,19 @@ namespace {
 Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
   const Network& network = *run.network;
   ByteCount in = network.layers.front()->input().size_bytes(run.shape);
-  ByteCount labels = network.label.size_bytes(run.shape);
   ByteCount out = network.layers.back()->output().size_bytes(run.shape);
-  ByteCount each = Arena::padded(in) + Arena::padded(labels) + Arena::padded(out);
+  ByteCount each = Arena::padded(in) + Arena::padded(out);
+  for (RowInput rows : kRowInputs) {
+    each += Arena::padded(network.row_input(rows).size_bytes(run.shape));
+  }
   STAGECOACH_ASSIGN_OR_RETURN(
       Arena arena,
       Arena::create_pinned(*run.devices.front(), each * run.plan->micro_batches, "batch"));
   for (int m = 0; m < run.plan->micro_batches; ++m) {
     input.inputs.push_back(arena.take(in));
-    input.labels.push_back(arena.take(labels));
+    for (RowInput rows : kRowInputs) {
+      input.rows[rows].push_back(arena.take(network.row_input(rows).size_bytes(run.shape)));
+    }
     input.losses.push_back(arena.take(out));
   }
   return arena;

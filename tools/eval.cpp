@@ -46,9 +46,12 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
                                                                kBytesTokenizer, Packing::kAuto}));
   STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
       options.model, data.tokenizer, fmt::format("'{}'", options.data.front()),
-      "tokenise it with stagecoach-prepare and the model's tokenizer, and name the .bin file"));
+      fmt::format("run stagecoach-prepare --tokenizer DIR --out PREPARED \"{}\" with the folder "
+                  "DIR of the model's tokenizer.json, and give the .bin file that it writes",
+                  options.data.front())));
   STAGECOACH_ASSIGN_OR_RETURN(TokenWindows windows,
                               TokenWindows::create(data, config.data.sequence, true));
+  config.data.packing = packing_name(data.packing);
   for (const std::string& note : data.notes) progress.line(note);
   progress.phase("loading the model");
   STAGECOACH_ASSIGN_OR_RETURN(

@@ -9,12 +9,11 @@
 #include "core/random.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/prompt_tokenizer.h"
 #include "train/interrupt.h"
 #include "train/model_session.h"
-#include "train/model_tokenizer.h"
 #include "train/progress.h"
 #include "train/sampling.h"
-#include "train/token_builder.h"
 
 namespace stagecoach {
 
@@ -31,6 +30,8 @@ struct GenerateOptions {
   double temperature = 0.8;
   double top_p = 0.95;
   int64_t seed = 1;
+  bool chat = false;
+  std::string tokenizer;
   std::string devices = "cpu:1";
 };
 
@@ -54,10 +55,11 @@ Status check_options(const GenerateOptions& options) {
   return Status::ok();
 }
 
-/// Extends `ids` token by token. Stops early at a separator, which ends a document.
+/// Extends the prompt's `ids` token by token, each from a whole pass over the window: no keys and
+/// values are kept. Stops early at what ends an answer.
 Status continue_text(Trainer& trainer, const GenerateOptions& options, int64_t window,
-                     int64_t vocabulary, std::vector<int32_t>& ids) {
-  int64_t allowed = std::min(vocabulary, kByteVocabulary + 1);
+                     int64_t vocabulary, const EncodedPrompt& prompt, std::vector<int32_t>& ids) {
+  int64_t allowed = std::min(vocabulary, prompt.vocabulary);
   RandomKey key{static_cast<uint64_t>(options.seed), 0, 0, 0, kSamplingSite};
   SamplingOptions sampling{options.temperature, options.top_p};
   for (int64_t step = 0; step < options.tokens; ++step) {
@@ -72,28 +74,41 @@ Status continue_text(Trainer& trainer, const GenerateOptions& options, int64_t w
     int32_t id = sample_token(last, sampling, random_uniform(key, static_cast<uint64_t>(step)));
     if (id < 0) return data_loss(fmt::format("no logit of token {} is finite", step + 1));
     ids.push_back(id);
-    if (id == kByteSeparator) break;
+    const std::vector<int32_t>& ends = prompt.end_ids;
+    if (std::find(ends.begin(), ends.end(), id) != ends.end()) break;
   }
   return Status::ok();
+}
+
+/// The vocabulary of the model must hold the prompt's ids.
+Status check_prompt(const GenerateOptions& options, const EncodedPrompt& prompt,
+                    int64_t vocabulary) {
+  if (prompt.ids.empty()) {
+    return invalid_argument("--prompt has no token; give text to continue");
+  }
+  int32_t largest = *std::max_element(prompt.ids.begin(), prompt.ids.end());
+  if (largest < vocabulary) return Status::ok();
+  return invalid_argument(fmt::format(
+      "--prompt has the id {} and the vocabulary of '{}' is {}; give the tokenizer that the model "
+      "was trained with",
+      largest, options.model, vocabulary));
 }
 
 Result<int> run(const GenerateOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   InterruptGuard guard;
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
-  STAGECOACH_RETURN_IF_ERROR(check_model_tokenizer(
-      options.model, kBytesTokenizer, "--prompt",
-      "prompts with other tokenizers are not here yet: export the model and generate with "
-      "transformers"));
+  Result<std::unique_ptr<PromptTokenizer>> opened =
+      open_prompt_tokenizer(source, options.tokenizer);
+  if (!opened.is_ok()) return opened.status();
+  PromptTokenizer& tokenizer = **opened;
   Architecture shape = source.architecture();
   int64_t vocabulary = shape.vocabulary;
-  if (vocabulary < kByteVocabulary) {
-    return invalid_argument(
-        fmt::format("the vocabulary of '{}' is {}; the byte tokenizer needs {} or more",
-                    options.model, vocabulary, kByteVocabulary));
-  }
-  std::vector<int32_t> ids;
-  for (unsigned char byte : options.prompt) ids.push_back(byte);
+  Result<EncodedPrompt> encoded = tokenizer.encode(options.prompt, options.chat);
+  if (InterruptGuard::is_interrupted()) return kExitInterrupted;
+  if (!encoded.is_ok()) return encoded.status().with_context("--prompt");
+  STAGECOACH_RETURN_IF_ERROR(check_prompt(options, *encoded, vocabulary));
+  std::vector<int32_t> ids = encoded->ids;
   auto prompt_size = static_cast<int64_t>(ids.size());
   TrainConfig config;
   config.model.path = options.model;
@@ -108,11 +123,13 @@ Result<int> run(const GenerateOptions& options, const CommandContext& context) {
       ModelSession session,
       open_model_session(context.backends, config, NetworkHead::kLogits, progress));
   progress.phase("generating");
-  Status status = continue_text(*session.trainer, options, config.data.sequence, vocabulary, ids);
+  Status status =
+      continue_text(*session.trainer, options, config.data.sequence, vocabulary, *encoded, ids);
   if (InterruptGuard::is_interrupted()) return kExitInterrupted;
   STAGECOACH_RETURN_IF_ERROR(status);
-  std::string text;
-  for (int32_t id : ids) text += id < kByteVocabulary ? static_cast<char>(id) : '\n';
+  STAGECOACH_ASSIGN_OR_RETURN(std::string added, tokenizer.added_text(ids, prompt_size));
+  // Of a chat the answer alone: what is before it is the template's.
+  std::string text = options.chat ? added : options.prompt + added;
   if (context.json) {
     Json json = Json::object();
     json["text"] = text;
@@ -133,11 +150,16 @@ Command make_generate_command() {
   auto options = std::make_shared<GenerateOptions>();
   Command command;
   command.name = "generate";
-  command.summary = "continues a text, byte by byte, with a trained model";
+  command.summary = "continues a text, token by token, with a trained model";
   command.examples = {
       "stagecoach generate --model out/checkpoint --prompt \"In the beginning \" --tokens 200",
-      "stagecoach generate --model out/checkpoint --prompt \"And \" --temperature 0 --json"};
-  command.notes = "The same model, prompt, options and seed give the same text.";
+      "stagecoach generate --model out/checkpoint --prompt \"And \" --temperature 0 --json",
+      "stagecoach generate --model models/qwen3 --prompt \"Why is the sky blue?\" --chat"};
+  command.notes =
+      "The same model, prompt, options and seed give the same text. Prompts of models with a\n"
+      "tokenizer.json are tokenised by stagecoach-prepare, which makes a Python environment of "
+      "its\n"
+      "own on first use.";
   command.options = {
       {"--model", "M", "Hugging Face folder with weights, such as a checkpoint", &options->model,
        true},
@@ -147,6 +169,10 @@ Command make_generate_command() {
        &options->temperature},
       {"--top-p", "P", "least probability mass drawn from (default: 0.95)", &options->top_p},
       {"--seed", "S", "of the draws (default: 1)", &options->seed},
+      {"--chat", "", "the prompt is what a user says: use the model's chat template",
+       &options->chat},
+      {"--tokenizer", "DIR", "folder of tokenizer.json, or \"bytes\" (default: the model's)",
+       &options->tokenizer},
       {"--devices", "SPEC", "devices to use (default: cpu:1)", &options->devices}};
   command.run = [options](const CommandContext& context) { return run(*options, context); };
   return command;

@@ -55,11 +55,15 @@ Status BatchSampler::fill(int64_t iteration, TokenBatch& batch) const {
   batch.sequence = windows_->sequence();
   batch.inputs.resize(static_cast<size_t>(batch.sequences * batch.sequence));
   batch.labels.resize(batch.inputs.size());
+  bool has_documents = windows_->data().packing == Packing::kDocuments;
+  batch.document_starts.resize(has_documents ? batch.inputs.size() : 0);
   for (int64_t i = 0; i < sequences_; ++i) {
     int64_t drawn = iteration * sequences_ + i;
     int64_t window = window_at(drawn / windows_->count(), drawn % windows_->count());
-    STAGECOACH_RETURN_IF_ERROR(windows_->read(window, batch.inputs.data() + i * batch.sequence,
-                                              batch.labels.data() + i * batch.sequence));
+    int64_t first = i * batch.sequence;
+    STAGECOACH_RETURN_IF_ERROR(
+        windows_->read(window, batch.inputs.data() + first, batch.labels.data() + first,
+                       has_documents ? batch.document_starts.data() + first : nullptr));
   }
   return Status::ok();
 }

@@ -7,10 +7,12 @@
 
 namespace stagecoach {
 
-/// One batch: inputs and next-token labels, [sequences, sequence] each.
+/// One batch: inputs and next-token labels, [sequences, sequence] each, and document starts as
+/// Trainer takes them where sequences hold several; else none.
 struct TokenBatch {
   std::vector<int32_t> inputs;
   std::vector<int32_t> labels;
+  std::vector<int32_t> document_starts;
   int64_t sequences = 0;
   int64_t sequence = 0;
 };

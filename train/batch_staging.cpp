@@ -49,8 +49,10 @@ bool convertible(DType source, DType target) {
 ByteCount BatchStaging::bytes(const Network& network, const MicroBatchShape& shape,
                               int micro_batches) {
   ByteCount each = Arena::padded(network.layers.front()->input().size_bytes(shape)) +
-                   Arena::padded(network.label.size_bytes(shape)) +
                    Arena::padded(network.layers.back()->output().size_bytes(shape));
+  for (RowInput rows : kRowInputs) {
+    each += Arena::padded(network.row_input(rows).size_bytes(shape));
+  }
   return each * micro_batches;
 }
 
@@ -70,8 +72,10 @@ Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_devic
   for (int m = 0; m < micro_batches; ++m) {
     staging->inputs_.push_back(staging->arena_->take(staging->input_.size_bytes(shape)));
     staging->outputs_.push_back(staging->arena_->take(staging->output_.size_bytes(shape)));
-    if (staging->label_.columns > 0) {
-      staging->labels_.push_back(staging->arena_->take(staging->label_.size_bytes(shape)));
+    for (RowInput rows : kRowInputs) {
+      BoundaryInfo info = network.row_input(rows);
+      if (info.columns == 0) continue;
+      staging->rows_[rows].push_back(staging->arena_->take(info.size_bytes(shape)));
     }
   }
   return staging;
@@ -142,12 +146,55 @@ Result<int64_t> BatchStaging::count_targets(const HostTensor& inputs, const Host
   return targets;
 }
 
-void BatchStaging::load(const HostTensor& inputs, const HostTensor& labels) {
+Status BatchStaging::check_document_starts(const HostTensor& starts, int64_t sequences) const {
+  if (starts.data == nullptr) return Status::ok();
+  if (rows_[RowInput::kDocumentStarts].empty()) {
+    return invalid_argument("this network takes no document starts");
+  }
+  int64_t count = sequences * shape_.sequence;
+  if (starts.dtype != DType::kI32 || starts.shape.element_count() != count) {
+    return invalid_argument(
+        fmt::format("document starts hold {} elements of {}; expected {} of i32 for {} sequences",
+                    starts.shape.element_count(), dtype_name(starts.dtype), count, sequences));
+  }
+  const int32_t* values = static_cast<const int32_t*>(starts.data);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t position = i % shape_.sequence;
+    if (values[i] == position || (position > 0 && values[i] == values[i - 1])) continue;
+    return invalid_argument(fmt::format(
+        "the document start of sequence {}, position {} is {}; allowed: {}{}", i / shape_.sequence,
+        position, values[i], position, position > 0 ? fmt::format(" or {}", values[i - 1]) : ""));
+  }
+  return Status::ok();
+}
+
+/// Sequences that are missing, as all of them without `starts`, are one document each.
+void BatchStaging::load_documents(const HostTensor& starts) {
+  const int32_t* values = static_cast<const int32_t*>(starts.data);
+  int64_t given = values == nullptr ? 0 : starts.shape.element_count();
+  for (RowInput rows : {RowInput::kDocumentStarts, RowInput::kPositions}) {
+    for (size_t m = 0; m < rows_[rows].size(); ++m) {
+      const BufferView& view = rows_[rows][m];
+      note_host_write(view.host_data(), view.size, row_input_name(rows));
+      int32_t* out = reinterpret_cast<int32_t*>(view.host_data());
+      int64_t first = static_cast<int64_t>(m) * shape_.rows();
+      for (int64_t row = 0; row < shape_.rows(); ++row) {
+        int32_t start = first + row < given ? values[first + row] : 0;
+        auto position = static_cast<int32_t>(row % shape_.sequence);
+        out[row] = rows == RowInput::kDocumentStarts ? start : position - start;
+      }
+    }
+  }
+}
+
+void BatchStaging::load(const HostTensor& inputs, const HostTensor& labels,
+                        const HostTensor& document_starts) {
   copy_in(inputs, input_, "inputs", 0, inputs_);
-  copy_in(labels, label_, "labels", static_cast<uint32_t>(kIgnoredLabel), labels_);
+  copy_in(labels, label_, "labels", static_cast<uint32_t>(kIgnoredLabel), rows_[RowInput::kLabels]);
+  load_documents(document_starts);
   if (label_.dtype != DType::kI32) return;
   // Devices know one ignored label; what the caller owns stays as it is.
-  for (const BufferView& label : labels_) {
+  for (const BufferView& label : rows_[RowInput::kLabels]) {
     int32_t* values = reinterpret_cast<int32_t*>(label.host_data());
     std::replace(values, values + shape_.rows() * label_.columns, kForeignIgnoredLabel,
                  kIgnoredLabel);
@@ -156,17 +203,18 @@ void BatchStaging::load(const HostTensor& inputs, const HostTensor& labels) {
 
 Status BatchStaging::load_inputs(const HostTensor& inputs) {
   STAGECOACH_RETURN_IF_ERROR(check(inputs, input_, "inputs", true));
-  for (const BufferView& label : labels_) {
+  for (const BufferView& label : rows_[RowInput::kLabels]) {
     note_host_write(label.host_data(), label.size, "labels");
     std::memset(label.host_data(), 0xff, static_cast<size_t>(label.size));
   }
   copy_in(inputs, input_, "inputs", 0, inputs_);
+  load_documents({});
   return Status::ok();
 }
 
 void BatchStaging::fill_views(PassInput& pass) const {
   pass.inputs = inputs_;
-  pass.labels = labels_;
+  pass.rows = rows_;
   pass.losses = outputs_;
 }
 

@@ -12,8 +12,9 @@
 
 namespace stagecoach {
 
-/// Pinned memory for one batch, cut into micro-batches: inputs and labels on their way in, outputs
-/// of the last layer on their way out. Thread rule: one thread at a time, never while a pass runs.
+/// Pinned memory for one batch, cut into micro-batches: inputs, labels and what else layers read
+/// (RowInput) on their way in, outputs of the last layer on their way out. Thread rule: one thread
+/// at a time, never while a pass runs.
 class BatchStaging {
  public:
   static Result<std::unique_ptr<BatchStaging>> create(Device& pinning_device,
@@ -29,9 +30,15 @@ class BatchStaging {
   /// invalid argument for shapes, dtypes, and other negative labels, naming their place.
   Result<int64_t> count_targets(const HostTensor& inputs, const HostTensor& labels,
                                 bool allow_short) const;
-  /// Copies in a batch that `count_targets` accepts, filled up with ignored labels.
-  void load(const HostTensor& inputs, const HostTensor& labels);
-  /// The same without labels, for inference; fewer sequences are always allowed.
+  /// Ok for the document starts of a batch of `sequences` sequences, int32 [sequences, sequence]:
+  /// each is its own position, or that of the row before; or for none at all, which says that each
+  /// sequence is one document. Errors: invalid argument naming the place; for any where the network
+  /// does not take them.
+  Status check_document_starts(const HostTensor& starts, int64_t sequences) const;
+  /// Copies in a batch that these accept, filled up with ignored labels.
+  void load(const HostTensor& inputs, const HostTensor& labels, const HostTensor& document_starts);
+  /// The same without labels, for inference, each sequence one document; fewer sequences are always
+  /// allowed.
   Status load_inputs(const HostTensor& inputs);
 
   Pinning pinning() const { return arena_->pinning(); }
@@ -47,13 +54,15 @@ class BatchStaging {
                bool allow_short) const;
   void copy_in(const HostTensor& source, const BoundaryInfo& info, const char* what,
                uint32_t filler, std::vector<BufferView>& targets);
+  void load_documents(const HostTensor& starts);
   int64_t batch() const { return shape_.sequences * micro_batches_; }
 
   MicroBatchShape shape_;
   int64_t micro_batches_ = 0;
   BoundaryInfo input_, label_, output_;
   std::optional<Arena> arena_;
-  std::vector<BufferView> inputs_, labels_, outputs_;
+  std::vector<BufferView> inputs_, outputs_;
+  PerRowInput<std::vector<BufferView>> rows_;  ///< of those that the network takes
 };
 
 }  // namespace stagecoach

@@ -32,7 +32,7 @@ struct DataConfig {
   std::vector<std::string> validation;
   int64_t sequence = 1024;
   std::string tokenizer = "bytes";
-  std::string packing = "auto";  ///< "auto", "stream" or "pad"
+  std::string packing = "auto";  ///< as packing_name has it
   uint64_t seed = 1;
 };
 

@@ -452,8 +452,8 @@ void add_model_and_data(std::vector<ConfigField>& fields) {
   fields.push_back(files_field("data.validation", AT(data.validation)));
   fields.push_back(integer_field<int64_t>("data.sequence", AT(data.sequence), 1, kMaxSequence));
   fields.push_back(text_field("data.tokenizer", AT(data.tokenizer), "bytes"));
-  fields.push_back(
-      choice_field("data.packing", AT(data.packing), {{"auto", "stream", "pad"}, {}, {}}));
+  fields.push_back(choice_field("data.packing", AT(data.packing),
+                                {{"auto", "stream", "pad", "documents"}, {}, {}}));
   fields.push_back(integer_field<uint64_t>("data.seed", AT(data.seed), 0, kMaxSeed));
 }
 

@@ -106,7 +106,30 @@ Status check_tokenizers(const DataRequest& request, const TokenData& data) {
       request.tokenizer));
 }
 
+constexpr std::array<std::pair<Packing, const char*>, 4> kPackings = {{
+    {Packing::kAuto, "auto"},
+    {Packing::kStream, "stream"},
+    {Packing::kPad, "pad"},
+    {Packing::kDocuments, "documents"},
+}};
+
 }  // namespace
+
+const char* packing_name(Packing packing) {
+  for (const auto& [known, name] : kPackings) {
+    if (known == packing) return name;
+  }
+  STAGECOACH_CHECK(false);
+  return "";
+}
+
+Packing packing_of(std::string_view name) {
+  for (const auto& [packing, known] : kPackings) {
+    if (known == name) return packing;
+  }
+  STAGECOACH_CHECK(false);
+  return Packing::kAuto;
+}
 
 bool TokenData::has_boundaries() const {
   return std::any_of(sources.begin(), sources.end(),
@@ -155,7 +178,9 @@ Result<TokenData> read_token_data(const DataRequest& request, const ScanWatch& w
   for (const std::string& file : request.files) {
     bool is_last = &file == &request.files.back();
     STAGECOACH_ASSIGN_OR_RETURN(TokenSource source, read_source(request, file, is_last));
-    if (request.packing == Packing::kAuto && source.has_documents) data.packing = Packing::kPad;
+    if (request.packing == Packing::kAuto && source.has_documents) {
+      data.packing = Packing::kDocuments;
+    }
     if (source.tokenizer.empty()) {
       data.notes.push_back(fmt::format(
           "'{}' has no header: read as {} ids of 16 bits, as nanoGPT writes them; their "

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/status.h"
@@ -11,13 +12,20 @@
 namespace stagecoach {
 
 /// How tokens become sequences.
-///   stream  files and documents follow each other without a gap, so a sequence may begin inside
-///           one and hold several, which then see each other
-///   pad     no sequence holds more than one document; short ones are filled up with what does not
-///           count, long ones cut into sequences that follow each other
-///   auto    pad when a file says where its documents start (JSONL does), else stream
+///   stream     files and documents follow each other without a gap, so a sequence may begin inside
+///              one and hold several, which then see each other
+///   pad        no sequence holds more than one document; short ones are filled up with what does
+///              not count, long ones cut into sequences that follow each other
+///   documents  sequences hold several whole documents that do not see each other; what is left is
+///              filled up, and long ones are cut, as with pad
+///   auto       documents when a file says where they start (JSONL does), else stream
 /// The first token of a document is never predicted.
-enum class Packing { kAuto, kStream, kPad };
+enum class Packing { kAuto, kStream, kPad, kDocuments };
+
+/// "auto", "stream", "pad" or "documents", as data.packing has it.
+const char* packing_name(Packing packing);
+/// The packing of that name, which must be one of them.
+Packing packing_of(std::string_view name);
 
 /// What to read.
 struct DataRequest {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/batch_sampler.h"
 #include "train/bigram_entropy.h"
 #include "train/interrupt.h"
 #include "train/labels.h"
@@ -12,16 +13,27 @@ namespace stagecoach {
 
 namespace {
 
-/// Reads a window; of its targets, those beyond `left` do not count, and `left` goes down.
-Status read_limited(const TokenWindows& windows, int64_t index, int64_t& left, int32_t* inputs,
-                    int32_t* labels) {
-  STAGECOACH_RETURN_IF_ERROR(windows.read(index, inputs, labels));
+/// Reads sequence `index` into row `row` of the batch; of its targets, those beyond `left` do not
+/// count, and `left` goes down.
+Status read_limited(const TokenWindows& windows, int64_t index, int64_t row, int64_t& left,
+                    TokenBatch& batch) {
+  int64_t first = row * windows.sequence();
+  int32_t* labels = batch.labels.data() + first;
+  int32_t* starts = batch.document_starts.empty() ? nullptr : batch.document_starts.data() + first;
+  STAGECOACH_RETURN_IF_ERROR(windows.read(index, batch.inputs.data() + first, labels, starts));
   for (int64_t i = 0; i < windows.sequence(); ++i) {
     if (labels[i] == kIgnoredLabel) continue;
     if (left == 0) labels[i] = kIgnoredLabel;
     left = std::max<int64_t>(left - 1, 0);
   }
   return Status::ok();
+}
+
+void resize(const TokenWindows& windows, int64_t sequences, TokenBatch& batch) {
+  batch.inputs.resize(static_cast<size_t>(sequences * windows.sequence()));
+  batch.labels.resize(batch.inputs.size());
+  bool has_documents = windows.data().packing == Packing::kDocuments;
+  batch.document_starts.resize(has_documents ? batch.inputs.size() : 0);
 }
 
 }  // namespace
@@ -31,24 +43,21 @@ Result<Evaluation> evaluate_windows(Trainer& trainer, const TokenWindows& window
   Evaluation evaluation;
   double sum = 0.0;
   int64_t left = target_limit;
-  int64_t sequence = windows.sequence();
-  std::vector<int32_t> inputs, labels;
+  TokenBatch tokens;
   for (int64_t first = 0; first < windows.count() && left > 0; first += batch) {
     if (InterruptGuard::is_interrupted()) return cancelled("evaluation was interrupted");
     int64_t most = std::min(batch, windows.count() - first);
     int64_t count = 0;
-    inputs.resize(static_cast<size_t>(most * sequence));
-    labels.resize(inputs.size());
+    resize(windows, most, tokens);
     for (; count < most && left > 0; ++count) {
-      STAGECOACH_RETURN_IF_ERROR(read_limited(windows, first + count, left,
-                                              inputs.data() + count * sequence,
-                                              labels.data() + count * sequence));
+      STAGECOACH_RETURN_IF_ERROR(read_limited(windows, first + count, count, left, tokens));
     }
-    inputs.resize(static_cast<size_t>(count * sequence));
-    labels.resize(inputs.size());
-    Shape shape{count, sequence};
-    STAGECOACH_ASSIGN_OR_RETURN(StepLoss loss, trainer.evaluate(HostTensor::of(inputs, shape),
-                                                                HostTensor::of(labels, shape)));
+    resize(windows, count, tokens);
+    Shape shape{count, windows.sequence()};
+    STAGECOACH_ASSIGN_OR_RETURN(
+        StepLoss loss,
+        trainer.evaluate(HostTensor::of(tokens.inputs, shape), HostTensor::of(tokens.labels, shape),
+                         HostTensor::of_any(tokens.document_starts, shape)));
     sum += loss.loss * static_cast<double>(loss.targets);
     evaluation.tokens += loss.targets;
   }
@@ -58,12 +67,13 @@ Result<Evaluation> evaluate_windows(Trainer& trainer, const TokenWindows& window
 
 Result<double> bigram_entropy_of(const TokenWindows& windows, int64_t target_limit) {
   int64_t left = target_limit;
-  std::vector<int32_t> inputs(static_cast<size_t>(windows.sequence())), labels(inputs.size());
+  TokenBatch batch;
+  resize(windows, 1, batch);
   std::vector<TokenPair> pairs;
   for (int64_t index = 0; index < windows.count() && left > 0; ++index) {
-    STAGECOACH_RETURN_IF_ERROR(read_limited(windows, index, left, inputs.data(), labels.data()));
-    for (size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] != kIgnoredLabel) pairs.emplace_back(inputs[i], labels[i]);
+    STAGECOACH_RETURN_IF_ERROR(read_limited(windows, index, 0, left, batch));
+    for (size_t i = 0; i < batch.labels.size(); ++i) {
+      if (batch.labels[i] != kIgnoredLabel) pairs.emplace_back(batch.inputs[i], batch.labels[i]);
     }
   }
   return bigram_entropy(std::move(pairs));

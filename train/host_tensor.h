@@ -18,6 +18,10 @@ struct HostTensor {
   static HostTensor of(const std::vector<int32_t>& values, Shape shape) {
     return HostTensor{values.data(), DType::kI32, shape};
   }
+  /// None where there are no values.
+  static HostTensor of_any(const std::vector<int32_t>& values, Shape shape) {
+    return values.empty() ? HostTensor{} : of(values, shape);
+  }
   static HostTensor of(const std::vector<float>& values, Shape shape) {
     return HostTensor{values.data(), DType::kF32, shape};
   }

@@ -9,6 +9,7 @@
 #include "model/peft_adapter.h"
 #include "model/weight_transfer.h"
 #include "train/checkpoint.h"
+#include "train/data.h"
 #include "train/measured_machine.h"
 
 namespace stagecoach {
@@ -164,8 +165,9 @@ Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, Network
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,
                                               PinWatch pin_watch) {
-  Result<Network> made =
-      make_network(source.model, head, config.model.dtype, config.data.sequence, source.lora);
+  bool has_documents = packing_of(config.data.packing) == Packing::kDocuments;
+  Result<Network> made = make_network(source.model, head, config.model.dtype, config.data.sequence,
+                                      source.lora, has_documents);
   if (!made.is_ok()) return made.status().with_context(source.name);
   Network network = std::move(made).value();
   if (config.model.init == "weights" && !source.weights_folder.empty()) {

@@ -32,8 +32,9 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
     const BackendRegistry& backends, const TrainConfig& config);
 
-/// Builds network and trainer on opened devices. Parameters are not filled yet. `pin_watch` as in
-/// TrainerOptions.
+/// Builds network and trainer on opened devices. With data.packing = "documents", as it is once
+/// "auto" has been settled by the data, the network keeps documents apart. Parameters are not
+/// filled yet. `pin_watch` as in TrainerOptions.
 Result<std::unique_ptr<Trainer>> make_trainer(const ModelSource& source, NetworkHead head,
                                               const TrainConfig& config,
                                               const std::vector<std::unique_ptr<Device>>& devices,

@@ -33,10 +33,17 @@ Result<std::string> model_tokenizer(const std::string& folder) {
     // Versions before this key trained on bytes alone.
     if (is_ours) return says_it ? tokenizer->as_string() : std::string(kBytesTokenizer);
   }
-  std::string file = folder + "/tokenizer.json";
-  if (!std::filesystem::exists(file, ignored)) return std::string();
-  STAGECOACH_ASSIGN_OR_RETURN(std::string content, read_file(file));
-  return sha256_hex(content.data(), static_cast<ByteCount>(content.size()));
+  if (!std::filesystem::exists(folder + "/tokenizer.json", ignored)) return std::string();
+  return folder_tokenizer(folder);
+}
+
+Result<std::string> folder_tokenizer(const std::string& folder) {
+  Result<std::string> content = read_file(folder + "/tokenizer.json");
+  if (!content.is_ok()) {
+    return content.status().with_context(
+        fmt::format("'{}' is no folder with a readable tokenizer.json; name one that is", folder));
+  }
+  return sha256_hex(content->data(), static_cast<ByteCount>(content->size()));
 }
 
 Status check_model_tokenizer(const std::string& model, const std::string& tokenizer,

@@ -15,6 +15,9 @@ inline constexpr const char* kUnknownTokenizer = "unknown";
 /// where nothing says it. Errors: files that are there and cannot be read.
 Result<std::string> model_tokenizer(const std::string& folder);
 
+/// The sha256 of a folder's tokenizer.json. Errors: not found where it has none.
+Result<std::string> folder_tokenizer(const std::string& folder);
+
 /// Ok when `model`, a folder, may have been trained with `tokenizer` (as TokenSource has it); else
 /// an invalid argument that names both, what has the tokenizer (`what`), and `advice`.
 Status check_model_tokenizer(const std::string& model, const std::string& tokenizer,

@@ -32,36 +32,45 @@ ScanWatch scan_watch(Progress& progress) {
   };
 }
 
-Packing packing_of(const DataConfig& data) {
-  if (data.packing == "stream") return Packing::kStream;
-  return data.packing == "pad" ? Packing::kPad : Packing::kAuto;
+/// What sequences hold, of packings that isolate documents.
+void describe_packing(const char* key, const TokenData& data, const TokenWindows& windows,
+                      Progress& progress) {
+  if (data.packing == Packing::kStream) return;
+  bool packs = data.packing == Packing::kDocuments;
+  std::string held = packs ? fmt::format("that hold {} whole documents", windows.piece_count())
+                           : "of one document each";
+  progress.line(fmt::format(
+      "{}: {} tokens in {} sequences {} (data.packing = \"{}\"); {} documents longer than "
+      "data.sequence = {} are cut",
+      key, data.count, windows.count(), held, packing_name(data.packing), windows.cut_documents(),
+      windows.sequence()));
 }
 
 /// Reads one list of files and cuts it into sequences.
 Status prepare_files(const PreparedRun& run, const char* key, const std::vector<std::string>& files,
-                     bool keep_tail, Progress& progress, TokenData& data,
+                     Packing packing, bool keep_tail, Progress& progress, TokenData& data,
                      std::optional<TokenWindows>& windows) {
   const DataConfig& config = run.config.data;
   DataRequest request{files, run.session.source.architecture().vocabulary, config.tokenizer,
-                      packing_of(config)};
+                      packing};
   Result<TokenData> read = read_token_data(request, scan_watch(progress));
   if (!read.is_ok()) return read.status().with_context(key);
   data = std::move(read).value();
+  // The network is made for data.train; one for streams keeps no documents apart, and the loss of
+  // padded ones is the same.
+  bool keeps_apart = run.train_data.packing == Packing::kDocuments;
+  if (data.packing == Packing::kDocuments && !keeps_apart) data.packing = Packing::kPad;
   Result<TokenWindows> made = TokenWindows::create(data, config.sequence, keep_tail);
   if (!made.is_ok()) return made.status().with_context(key);
   windows = std::move(made).value();
   for (const std::string& note : data.notes) progress.line(fmt::format("{}: {}", key, note));
-  if (data.packing == Packing::kPad) {
-    progress.line(fmt::format(
-        "{}: {} tokens in {} sequences of one document each (data.packing = \"pad\"); {} documents "
-        "longer than data.sequence = {} are cut",
-        key, data.count, windows->count(), windows->cut_documents(), config.sequence));
-  }
+  describe_packing(key, data, *windows, progress);
   if (windows->left_out() > 0) {
     log_warning(
-        fmt::format("{}: {} of {} sequences have nothing to be predicted and are left out, "
+        fmt::format("{}: {} of {} {} have nothing to be predicted and are left out, "
                     "the first of them {}",
-                    key, windows->left_out(), windows->left_out() + windows->count(),
+                    key, windows->left_out(), windows->left_out() + windows->piece_count(),
+                    data.packing == Packing::kDocuments ? "documents" : "sequences",
                     windows->first_left_out()));
   }
   return Status::ok();
@@ -84,12 +93,15 @@ Status warn_of_other_tokenizer(const PreparedRun& run) {
 }
 
 Status prepare_data(PreparedRun& run, Progress& progress) {
-  const DataConfig& data = run.config.data;
-  STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.train", data.train, false, progress,
+  DataConfig& data = run.config.data;
+  Packing packing = packing_of(data.packing);
+  STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.train", data.train, packing, false, progress,
                                            run.train_data, run.train_windows));
+  // What the network is made for, and what a resumed run must have.
+  data.packing = packing_name(run.train_data.packing);
   STAGECOACH_RETURN_IF_ERROR(warn_of_other_tokenizer(run));
   if (!data.validation.empty()) {
-    STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.validation", data.validation, true,
+    STAGECOACH_RETURN_IF_ERROR(prepare_files(run, "data.validation", data.validation, packing, true,
                                              progress, run.validation_data,
                                              run.validation_windows));
     if (run.validation_data.tokenizer != run.train_data.tokenizer) {
@@ -314,7 +326,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   warn_about_rounds(config, run->session.devices.size());
   progress.phase("planning and allocating");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.trainer,
-                              make_trainer(run->session.source, NetworkHead::kLoss, config,
+                              make_trainer(run->session.source, NetworkHead::kLoss, run->config,
                                            run->session.devices, pin_watch(progress)));
   STAGECOACH_RETURN_IF_ERROR(check_disk(*run));
   return run;

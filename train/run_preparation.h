@@ -17,7 +17,7 @@ namespace stagecoach {
 
 /// Everything a run needs before its first iteration.
 struct PreparedRun {
-  TrainConfig config;
+  TrainConfig config;  ///< with the packing that data.train settles
   TokenData train_data;
   TokenData validation_data;  ///< empty when none is configured
   std::optional<TokenWindows> train_windows, validation_windows;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 
+#include "train/document_packing.h"
 #include "train/interrupt.h"
 #include "train/labels.h"
 
@@ -11,9 +13,10 @@ namespace stagecoach {
 Result<TokenWindows> TokenWindows::create(const TokenData& data, int64_t sequence, bool keep_tail) {
   STAGECOACH_CHECK(sequence > 0);
   TokenWindows windows(data, sequence);
-  STAGECOACH_RETURN_IF_ERROR(data.packing == Packing::kPad ? windows.add_documents()
-                                                           : windows.add_stream(keep_tail));
+  STAGECOACH_RETURN_IF_ERROR(data.packing == Packing::kStream ? windows.add_stream(keep_tail)
+                                                              : windows.add_documents());
   STAGECOACH_RETURN_IF_ERROR(windows.check());
+  if (data.packing == Packing::kDocuments) windows.pack();
   return windows;
 }
 
@@ -78,6 +81,35 @@ Status TokenWindows::add(TokenWindow window, std::vector<int32_t>& scratch) {
   return Status::ok();
 }
 
+/// Puts the pieces of each sequence side by side, in the order of the data.
+void TokenWindows::pack() {
+  count_ = 0;
+  first_pieces_.push_back(0);
+  std::vector<int64_t> lengths;
+  std::vector<TokenWindow> packed;
+  for (size_t first = 0; first < table_.size(); first += kPackedTogether) {
+    std::span<TokenWindow> together =
+        std::span(table_).subspan(first, std::min(kPackedTogether, table_.size() - first));
+    lengths.clear();
+    for (const TokenWindow& piece : together) lengths.push_back(piece.length);
+    std::vector<int64_t> sequences = pack_best_fit(lengths, sequence_);
+    int64_t count = *std::max_element(sequences.begin(), sequences.end()) + 1;
+    // Counted, then placed.
+    std::vector<size_t> next(static_cast<size_t>(count) + 1, 0);
+    for (int64_t sequence : sequences) ++next[static_cast<size_t>(sequence) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (size_t i = 1; i < next.size(); ++i) {
+      first_pieces_.push_back(static_cast<int64_t>(first + next[i]));
+    }
+    packed.resize(together.size());
+    for (size_t i = 0; i < together.size(); ++i) {
+      packed[next[static_cast<size_t>(sequences[i])]++] = together[i];
+    }
+    std::copy(packed.begin(), packed.end(), together.begin());
+    count_ += count;
+  }
+}
+
 Status TokenWindows::check() const {
   if (count_ > 0) return Status::ok();
   const std::string& name = data_->sources.front().name();
@@ -97,18 +129,34 @@ Status TokenWindows::check() const {
       most < kLeastSequence ? "" : fmt::format(" or lower data.sequence to {} or less", most)));
 }
 
-TokenWindow TokenWindows::at(int64_t index) const {
+std::span<const TokenWindow> TokenWindows::pieces(int64_t index, TokenWindow& single) const {
   STAGECOACH_CHECK(index >= 0 && index < count_);
-  if (!table_.empty()) return table_[static_cast<size_t>(index)];
+  auto at = static_cast<size_t>(index);
+  if (!first_pieces_.empty()) {
+    auto first = static_cast<size_t>(first_pieces_[at]);
+    return std::span(table_).subspan(first, static_cast<size_t>(first_pieces_[at + 1]) - first);
+  }
+  if (!table_.empty()) return std::span(table_).subspan(at, 1);
   int64_t first = index * sequence_;
-  return {first, std::min(sequence_, data_->count - 1 - first)};
+  single = {first, std::min(sequence_, data_->count - 1 - first)};
+  return {&single, 1};
 }
 
-Status TokenWindows::read(int64_t index, int32_t* inputs, int32_t* labels) const {
-  TokenWindow window = at(index);
-  STAGECOACH_RETURN_IF_ERROR(data_->read(window.first, window.length, inputs, labels));
-  std::fill(inputs + window.length, inputs + sequence_, 0);
-  std::fill(labels + window.length, labels + sequence_, kIgnoredLabel);
+int64_t TokenWindows::piece_count() const {
+  return table_.empty() ? count_ : static_cast<int64_t>(table_.size());
+}
+
+Status TokenWindows::read(int64_t index, int32_t* inputs, int32_t* labels, int32_t* starts) const {
+  TokenWindow single;
+  int64_t at = 0;
+  for (const TokenWindow& piece : pieces(index, single)) {
+    STAGECOACH_RETURN_IF_ERROR(data_->read(piece.first, piece.length, inputs + at, labels + at));
+    if (starts != nullptr) std::fill_n(starts + at, piece.length, static_cast<int32_t>(at));
+    at += piece.length;
+  }
+  std::fill(inputs + at, inputs + sequence_, 0);
+  std::fill(labels + at, labels + sequence_, kIgnoredLabel);
+  if (starts != nullptr) std::fill(starts + at, starts + sequence_, static_cast<int32_t>(at));
   return Status::ok();
 }
 

@@ -603,10 +603,12 @@ Result<StepLoss> Trainer::Impl::pass_loss(const BatchStaging& batch, int64_t tar
 }
 
 Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostTensor& labels,
-                                           const LossOptions& loss) {
+                                           const LossOptions& loss,
+                                           const HostTensor& document_starts) {
   Impl& impl = *impl_;
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets,
-                              impl.staging.front()->count_targets(inputs, labels, false));
+  const BatchStaging& checks = *impl.staging.front();
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, checks.count_targets(inputs, labels, false));
+  STAGECOACH_RETURN_IF_ERROR(checks.check_document_starts(document_starts, inputs.shape[0]));
   if (targets == 0) {
     // Nothing to learn from: its gradient is zero.
     impl.masked_pass_pending = true;
@@ -621,7 +623,7 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
     impl.take_finished();
   }
   BatchStaging& batch = impl.next_staging();
-  batch.load(inputs, labels);
+  batch.load(inputs, labels, document_starts);
   PassInput pass;
   STAGECOACH_ASSIGN_OR_RETURN(double scale, impl.loss_scale_of_pass());
   pass.loss_scale = static_cast<float>(
@@ -637,13 +639,15 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   return impl.pass_loss(batch, targets);
 }
 
-Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels) {
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets,
-                              impl_->staging.front()->count_targets(inputs, labels, true));
+Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels,
+                                   const HostTensor& document_starts) {
+  const BatchStaging& checks = *impl_->staging.front();
+  STAGECOACH_ASSIGN_OR_RETURN(int64_t targets, checks.count_targets(inputs, labels, true));
+  STAGECOACH_RETURN_IF_ERROR(checks.check_document_starts(document_starts, inputs.shape[0]));
   if (targets == 0) return StepLoss{};
   STAGECOACH_RETURN_IF_ERROR(impl_->drain());
   BatchStaging& batch = impl_->next_staging();
-  batch.load(inputs, labels);
+  batch.load(inputs, labels, document_starts);
   STAGECOACH_RETURN_IF_ERROR(impl_->run_inference(batch));
   return impl_->pass_loss(batch, targets);
 }

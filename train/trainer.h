@@ -102,11 +102,14 @@ class Trainer {
   /// gradients add up until `step`. inputs [batch, sequence, …], labels likewise; labels -1 and
   /// -100 are ignored. The loss is the sum over targets divided by their number (see LossOptions),
   /// with z-loss and label smoothing, as it is minimised; without any, nothing is computed and both
-  /// are 0. Returns when the loss is known; unless updates are `barrier`, backward may still be
-  /// running. Errors: invalid argument for shapes; whatever a device reports, naming device, verb
-  /// and label, in this pass or in what was still running of earlier ones.
+  /// are 0. `document_starts` int32 [batch, sequence], for networks that keep documents apart: the
+  /// position in its sequence where a token's document begins; none: each sequence is one. Returns
+  /// when the loss is known; unless updates are `barrier`, backward may still be running. Errors:
+  /// invalid argument for shapes; whatever a device reports, naming device, verb and label, in this
+  /// pass or in what was still running of earlier ones.
   Result<StepLoss> forward_backward(const HostTensor& inputs, const HostTensor& labels,
-                                    const LossOptions& loss = {});
+                                    const LossOptions& loss = {},
+                                    const HostTensor& document_starts = {});
   /// One optimizer update with the gathered gradients: made before this returns with `barrier`,
   /// else begun. Data loss, here or in a later call, when their norm is not finite, with nothing
   /// updated where clipping waits for it, or when a parameter or moment would not be. In fp16
@@ -135,9 +138,11 @@ class Trainer {
 
   /// Loss without gradients or dropout: plain cross-entropy, without z-loss and label smoothing. A
   /// batch of fewer sequences than options.batch is allowed
-  /// for integer labels; one without targets has loss 0.
-  Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels);
-  /// Output of the last layer, rows x columns fp32 (for networks that end in logits).
+  /// for integer labels; one without targets has loss 0. `document_starts` as above.
+  Result<StepLoss> evaluate(const HostTensor& inputs, const HostTensor& labels,
+                            const HostTensor& document_starts = {});
+  /// Output of the last layer, rows x columns fp32 (for networks that end in logits); each sequence
+  /// is one document.
   Result<std::vector<float>> forward(const HostTensor& inputs);
 
   /// Steps done so far, skipped ones among them; keys the random numbers, so a resumed run sets it.

@@ -275,8 +275,9 @@ Status TrainingRun::iterate() {
   Status filled = run_.sampler->fill(iteration_, batch_);
   if (!filled.is_ok()) return filled.with_context(where);
   Shape shape{batch_.sequences, batch_.sequence};
-  Result<StepLoss> loss = trainer_.forward_backward(HostTensor::of(batch_.inputs, shape),
-                                                    HostTensor::of(batch_.labels, shape));
+  Result<StepLoss> loss = trainer_.forward_backward(
+      HostTensor::of(batch_.inputs, shape), HostTensor::of(batch_.labels, shape), {},
+      HostTensor::of_any(batch_.document_starts, shape));
   if (!loss.is_ok()) return explain(loss.status()).with_context(where);
   const OptimizerConfig& optimizer = config().optimizer;
   double rate = learning_rate_at(iteration_, run_.iterations, optimizer.lr, optimizer.warmup,
@@ -495,7 +496,7 @@ Json TrainingRun::summary() const {
   double positions = static_cast<double>(iteration_ * config().train.batch) *
                      static_cast<double>(config().data.sequence);
   json["target_fraction"] = static_cast<double>(targets_) / positions;
-  json["packing"] = run_.train_data.packing == Packing::kPad ? "pad" : "stream";
+  json["packing"] = packing_name(run_.train_data.packing);
   json["parameters"] = trainer_.network().parameter_count();
   if (scales_loss()) {
     json["loss_scale"] = trainer_.loss_scale().value;

@@ -128,7 +128,7 @@ TEST(ProfiledNetwork, FrozenCopiesGoUpButBringNoGradientHome) {
     layer->gradient_bytes = layer->gradient_sum_bytes = 0;
     layer->copy_shares = {};
   }
-  profiles.back().label_bytes = 512;
+  profiles.back().row_bytes[RowInput::kLabels] = 512;
   std::vector<Stage> stages = {{ActionKind::kForward, 0, 1},         {ActionKind::kForward, 2, 3},
                                {ActionKind::kForwardBackward, 4, 4}, {ActionKind::kBackward, 2, 3},
                                {ActionKind::kBackward, 1, 1},        {ActionKind::kBackward, 0, 0}};

@@ -57,7 +57,6 @@ inline Result<Network> make_untied_chain(const Gpt2Config& config, DType dtype) 
   }
   SegmentChainSpec head;
   head.name = "head";
-  head.needs_labels = true;
   head.uses = {{add_block("head", Shape{config.vocab_size, width}), 0}};
   head.activations = {{"in", dtype, width}, {"lse", DType::kF32, 1}, {"loss", DType::kF32, 1}};
   LinearCrossEntropySegment::Options loss;

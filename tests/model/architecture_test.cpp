@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 constexpr ProfileRates kRates{1e12, 80e9};
 
 Network shape_network(const Architecture& architecture, int64_t lora_rank = 0,
-                      DType dtype = DType::kBF16) {
-  Result<Network> network = make_shape_network(architecture, {dtype, lora_rank});
+                      DType dtype = DType::kBF16, bool has_documents = false) {
+  Result<Network> network = make_shape_network(architecture, {dtype, lora_rank, has_documents});
   EXPECT_TRUE(network.is_ok()) << network.status().to_string();
   return std::move(network).value();
 }
@@ -70,10 +70,13 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
   config.n_layer = 3;
   config.vocab_size = 5000;
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
-    Result<Network> real = make_gpt2(config, NetworkHead::kLoss, dtype);
+  for (auto [dtype, has_documents] : {std::pair(DType::kF32, false),
+                                      {DType::kBF16, false},
+                                      {DType::kF32, true},
+                                      {DType::kBF16, true}}) {
+    Result<Network> real = make_gpt2(config, NetworkHead::kLoss, dtype, {}, has_documents);
     ASSERT_TRUE(real.is_ok());
-    Network shape = shape_network(architecture_of(config), 0, dtype);
+    Network shape = shape_network(architecture_of(config), 0, dtype, has_documents);
     EXPECT_EQ(shape.parameter_count(), real->parameter_count());
     for (const MicroBatchShape& micro_batch : {MicroBatchShape{1, 1024}, MicroBatchShape{4, 96}}) {
       std::vector<LayerProfile> expected = profile_network(*real, micro_batch, kRates);
@@ -87,7 +90,7 @@ TEST(Architecture, Gpt2sProfileIsThatOfItsNetwork) {
         EXPECT_EQ(a.gradient_sum_bytes, b.gradient_sum_bytes);
         EXPECT_EQ(a.boundary_bytes, b.boundary_bytes);
         EXPECT_EQ(a.input_bytes, b.input_bytes);
-        EXPECT_EQ(a.label_bytes, b.label_bytes);
+        EXPECT_EQ(a.row_bytes.values, b.row_bytes.values);
         EXPECT_EQ(a.saved_bytes, b.saved_bytes);
         EXPECT_EQ(a.forward_workspace_bytes, b.forward_workspace_bytes);
         EXPECT_EQ(a.backward_workspace_bytes, b.backward_workspace_bytes);
@@ -139,9 +142,10 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
       for (const MicroBatchShape& micro_batch :
            {MicroBatchShape{1, 1024}, MicroBatchShape{4, 96}}) {
         Result<Network> real =
-            make_decoder(config, NetworkHead::kLoss, dtype, micro_batch.sequence);
+            make_decoder(config, NetworkHead::kLoss, dtype, micro_batch.sequence, {},
+                         /*has_documents=*/true);
         ASSERT_TRUE(real.is_ok()) << real.status().to_string();
-        Network shape = shape_network(config.architecture, 0, dtype);
+        Network shape = shape_network(config.architecture, 0, dtype, /*has_documents=*/true);
         EXPECT_EQ(shape.parameter_count(), real->parameter_count());
         EXPECT_EQ(real->parameter_count(), real->trained_parameter_count());
         std::vector<LayerProfile> expected = profile_network(*real, micro_batch, kRates);
@@ -156,6 +160,7 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
           EXPECT_EQ(a.gradient_bytes, b.gradient_bytes);
           EXPECT_EQ(a.gradient_sum_bytes, b.gradient_sum_bytes);
           EXPECT_EQ(a.boundary_bytes, b.boundary_bytes);
+          EXPECT_EQ(a.row_bytes.values, b.row_bytes.values);
           EXPECT_EQ(a.saved_bytes, b.saved_bytes);
           EXPECT_EQ(a.forward_workspace_bytes, b.forward_workspace_bytes);
           EXPECT_EQ(a.backward_workspace_bytes, b.backward_workspace_bytes);

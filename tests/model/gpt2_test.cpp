@@ -208,7 +208,7 @@ TEST(Gpt2, flop_is_the_sum_of_what_is_enqueued) {
         EXPECT_EQ(price([&] { return layer.forward(buffers.run); }), flop.forward);
         EXPECT_EQ(price([&] { return layer.forward_saving(buffers.run); }), flop.forward);
         if (i == 0) buffers.run.input_grad = {};
-        if (!layer.needs_labels() && head == NetworkHead::kLogits &&
+        if (!layer.needs(RowInput::kLabels) && head == NetworkHead::kLogits &&
             i + 1 == network.layers.size()) {
           continue;
         }

@@ -81,7 +81,7 @@ class NetworkPass {
     run.ops = &rig_.device().ops();
     run.shape = shape_;
     run.input = index == 0 ? ids_->view() : outputs_[index - 1]->view();
-    if (layer.needs_labels()) run.labels = labels_->view();
+    if (layer.needs(RowInput::kLabels)) run.rows[RowInput::kLabels] = labels_->view();
     run.parameters = uses_;
     run.key = batch_.key;
     run.key.layer = static_cast<uint32_t>(index);
@@ -339,12 +339,13 @@ LayerBuffers::LayerBuffers(DeviceRig& rig, const Network& network, int layer,
   run.shape = shape;
   run.input = view(subject.input().size_bytes(shape));
   run.output = view(subject.output().size_bytes(shape));
-  if (!subject.needs_labels()) run.output_grad = view(subject.output().size_bytes(shape));
+  if (!subject.needs(RowInput::kLabels)) run.output_grad = view(subject.output().size_bytes(shape));
   run.input_grad = view(subject.input().size_bytes(shape));
   run.saved = view(memory.saved_bytes);
   run.workspace = view(std::max({memory.forward_workspace_bytes, memory.backward_workspace_bytes,
                                  memory.split_workspace_bytes}));
-  if (subject.needs_labels()) run.labels = view(network.label.size_bytes(shape));
+  if (subject.needs(RowInput::kLabels))
+    run.rows[RowInput::kLabels] = view(network.label.size_bytes(shape));
   run.parameters = parameters;
   run.gradients = gradients;
 }

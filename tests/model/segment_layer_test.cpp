@@ -49,7 +49,6 @@ struct BranchingNetwork {
     spec.segments.push_back(std::make_unique<SquaredErrorSegment>(
         "error", SquaredErrorSegment::Options{4, 5, kColumns}));
     spec.uses = {{0, 0}};
-    spec.needs_labels = true;
     spec.label = network.label;
     Result<std::unique_ptr<Layer>> layer = make_segment_layer(std::move(spec), network.blocks);
     STAGECOACH_CHECK(layer.is_ok());
@@ -113,7 +112,7 @@ class BranchingLayer : public testing::Test {
     block_.resize(static_cast<size_t>(branching_.network.blocks[0].element_count));
     put(block_, buffers_.parameters[0]);
     put(in_, buffers_.run.input);
-    put(target_, buffers_.run.labels);
+    put(target_, buffers_.run.rows[RowInput::kLabels]);
     put(std::vector<float>(block_.size(), 0.0f), buffers_.gradients[0]);
     buffers_.run.loss_scale = 0.25f;
   }
@@ -210,7 +209,7 @@ TEST_F(BranchingLayer, refuses_runs_with_too_little_memory) {
   run.input.size = 8;
   expect_refused(run, "needs 240 bytes of input, got 8");
   run = buffers_.run;
-  run.labels = {};
+  run.rows[RowInput::kLabels] = {};
   expect_refused(run, "of labels, got 0");
   run = buffers_.run;
   run.output.size = 4;

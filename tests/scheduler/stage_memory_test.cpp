@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "model/gpt2.h"
+#include "scheduler/cost_table.h"
+#include "scheduler/network_profile.h"
 #include "scheduler/planner.h"
 
 namespace stagecoach {
@@ -14,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr MicroBatchShape kShape{2, 8};
 
-Network tiny_network(DType dtype) {
+Network tiny_network(DType dtype, bool has_documents = false) {
   Gpt2Config config;
   config.vocab_size = 50;
   config.n_positions = 8;
@@ -22,7 +24,7 @@ Network tiny_network(DType dtype) {
   config.n_layer = 3;
   config.n_head = 2;
   config.n_inner = 32;
-  return make_gpt2(config, NetworkHead::kLoss, dtype).value();
+  return make_gpt2(config, NetworkHead::kLoss, dtype, {}, has_documents).value();
 }
 
 std::vector<Stage> three_stages() {
@@ -67,7 +69,26 @@ TEST(StageMemory, BehindTheLossThereIsNoGradientToTake) {
   StageLayout layout = layout_of(network, stages, 1);
   EXPECT_FALSE(layout.takes_gradient);
   EXPECT_EQ(layout.layers.back().output_grad.region, Region::kNone);
-  EXPECT_EQ(layout.labels.region, Region::kIn);
+  EXPECT_EQ(layout.rows[RowInput::kLabels].region, Region::kIn);
+}
+
+// Labels, document starts and positions go up where a layer reads them, once a stage; planning
+// counts the same bytes.
+TEST(StageMemory, StagesTakeTheRowInputsThatTheirLayersRead) {
+  Network network = tiny_network(DType::kBF16, true);
+  CostTable costs(profile_network(network, kShape, {1e12, 80e9}));
+  std::vector<Stage> stages = three_stages();
+  stages.push_back({ActionKind::kForwardBackward, 0, 4});
+  for (size_t i = 0; i < stages.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Stage& stage = stages[i];
+    StageLayout layout = layout_of(network, stages, static_cast<int>(i));
+    auto takes = [&](RowInput input) { return layout.rows[input].region == Region::kIn; };
+    EXPECT_EQ(takes(RowInput::kLabels), stage.last_layer == 4);
+    EXPECT_EQ(takes(RowInput::kDocumentStarts), stage.last_layer > 0);
+    EXPECT_EQ(takes(RowInput::kPositions), stage.first_layer == 0);
+    EXPECT_EQ(costs.bytes(stage).in, layout.in_bytes);
+  }
 }
 
 /// Places of one region that are alive at the same time must not share bytes.
@@ -86,7 +107,8 @@ TEST(StageMemory, BackwardStageKeepsEverythingApart) {
     Network network = tiny_network(dtype);
     for (int stage : {1, 2, 3}) {
       StageLayout layout = layout_of(network, three_stages(), stage);
-      std::vector<Place> work = {layout.layers[0].workspace}, in = {layout.input, layout.labels};
+      std::vector<Place> work = {layout.layers[0].workspace},
+                         in = {layout.input, layout.rows[RowInput::kLabels]};
       std::vector<Place> out = {layout.input_grad, layout.loss};
       for (size_t layer = 0; layer < layout.layers.size(); ++layer) {
         work.push_back(layout.layers[layer].saved);

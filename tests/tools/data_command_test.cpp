@@ -1,4 +1,5 @@
 // Data of every kind, as a user of the command meets it.
+#include <cstdlib>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +67,7 @@ class DataCommand : public testing::Test {
 TEST_F(DataCommand, RecordsTrainOnTheirCompletionsAlone) {
   // Long enough for every record, so that an iteration of seven sequences is an epoch.
   train("out", {"data.train=sums.jsonl", "data.validation=sums.jsonl", "data.sequence=32",
-                "train.batch=7", "train.microbatches=1", "train.iterations=4"});
+                "train.batch=7", "train.microbatches=1", "train.iterations=4", "data.packing=pad"});
   int64_t targets = 0;
   for (int i = 0; i < 7; ++i) targets += targets_of_record(i);
   Json summary = folder_.json("out/summary.json");
@@ -83,7 +84,25 @@ TEST_F(DataCommand, RecordsTrainOnTheirCompletionsAlone) {
   ASSERT_EQ(eval.exit_code, 0) << eval.errors;
   Json json = *Json::parse(eval.output);
   EXPECT_EQ(json.find("tokens")->as_integer(), targets);
-  EXPECT_NEAR(number(json, "loss"), number(summary, "validation_loss"), 1e-6);
+  // Evaluation packs documents, which changes nothing but rounding.
+  EXPECT_NEAR(number(json, "loss"), number(summary, "validation_loss"), 1e-5);
+}
+
+// The same targets in fewer sequences; validation on text beside it.
+TEST_F(DataCommand, RecordsArePackedByThemselves) {
+  std::vector<std::string> settings = {
+      "data.train=sums.jsonl", "data.validation=train.txt", "data.sequence=32", "train.epochs=4",
+      "train.batch=2",         "train.microbatches=2",      "devices.use=cpu:2"};
+  train("packed", settings);
+  EXPECT_THAT(errors_, HasSubstr("sequences that hold 7 whole documents"));
+  Json packed = folder_.json("packed/summary.json");
+  EXPECT_EQ(packed.find("packing")->as_string(), "documents");
+  settings.push_back("data.packing=pad");
+  train("padded", settings);
+  Json padded = folder_.json("padded/summary.json");
+  EXPECT_GE(number(packed, "target_fraction"), 1.7 * number(padded, "target_fraction"));
+  EXPECT_LE(number(packed, "iterations"), number(padded, "iterations") / 1.7);
+  EXPECT_EQ(packed.find("tokens")->as_integer(), padded.find("tokens")->as_integer());
 }
 
 // The same ids give the same run, whatever kind of file holds them.
@@ -124,7 +143,7 @@ TEST_F(DataCommand, ResumedRunsDrawTheSameRecords) {
 
 TEST_F(DataCommand, EpochsAreWholePassesOverTheRecords) {
   train("out", {"data.train=sums.jsonl", "data.validation=[]", "data.sequence=32", "train.batch=4",
-                "train.microbatches=2", "train.epochs=3"});
+                "train.microbatches=2", "train.epochs=3", "data.packing=pad"});
   // 21 records, four at a time.
   EXPECT_EQ(folder_.json("out/summary.json").find("iterations")->as_integer(), 6);
 }
@@ -147,7 +166,7 @@ TEST_F(DataCommand, RefusesBadDataBeforeTheRun) {
   expect_refusal(
       {"data.tokenizer=nowhere"},
       AllOf(HasSubstr("stagecoach-prepare --tokenizer \"nowhere\""), HasSubstr("train.txt")));
-  expect_refusal({"data.packing=tight"}, HasSubstr("\"auto\", \"stream\", \"pad\""));
+  expect_refusal({"data.packing=tight"}, HasSubstr("\"auto\", \"stream\", \"pad\", \"documents\""));
 }
 
 TEST_F(DataCommand, RecordsWithoutTargetsAreLeftOutWithAWarning) {
@@ -157,15 +176,16 @@ TEST_F(DataCommand, RecordsWithoutTargetsAreLeftOutWithAWarning) {
                 "\"assistant\", \"content\": \"hello\"}]}\n");
   train("out",
         {"data.train=mixed.jsonl", "data.validation=[]", "data.sequence=32", "train.iterations=2"});
-  EXPECT_THAT(errors_, AllOf(HasSubstr("1 of 2 sequences have nothing to be predicted"),
+  EXPECT_THAT(errors_, AllOf(HasSubstr("1 of 2 documents have nothing to be predicted"),
                              HasSubstr("'mixed.jsonl' document 1")));
 }
 
 TEST_F(DataCommand, PackingIsChosenByTheUserWhereItMatters) {
   std::vector<std::string> settings = {"data.train=sums.jsonl", "data.validation=[]",
                                        "data.sequence=32", "train.iterations=2"};
+  settings.push_back("data.packing=pad");
   train("pad", settings);
-  settings.push_back("data.packing=stream");
+  settings.back() = "data.packing=stream";
   train("stream", settings);
   EXPECT_EQ(folder_.json("stream/summary.json").find("packing")->as_string(), "stream");
   // Whole sequences: what is not to be predicted are prompts alone.
@@ -206,9 +226,21 @@ TEST_F(DataCommand, ModelsOfOtherTokenizersRefuseBytes) {
   EXPECT_EQ(try_prompt().exit_code, 0);
   folder_.write("hf/trainer_state.json", "{\"epoch\": 3}");  // as transformers leaves it
   EXPECT_EQ(try_prompt().exit_code, 0);
+  // It is stagecoach-prepare that reads it, which needs a Python.
   folder_.write("hf/tokenizer.json", "{}");
-  EXPECT_EQ(try_prompt().exit_code, 1);
-  EXPECT_THAT(try_prompt().errors, HasSubstr("tokenizer.json with sha256"));
+  ASSERT_EQ(::setenv("STAGECOACH_PREPARE_PYTHON", "/nowhere/python", 1), 0);
+  CommandResult without = try_prompt();
+  ::unsetenv("STAGECOACH_PREPARE_PYTHON");
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.errors, AllOf(HasSubstr("STAGECOACH_PREPARE_PYTHON=/nowhere/python cannot"),
+                                    HasSubstr("name a Python")));
+  CommandResult wrong =
+      run_command({"generate", "--model", "bytes/checkpoint", "--prompt", "x", "--tokenizer", "hf"},
+                  folder_.path());
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.errors,
+              AllOf(HasSubstr("--tokenizer \"hf\" has the tokenizer.json with sha256"),
+                    HasSubstr("trained with the tokenizer \"bytes\"")));
   // Tokens of another one are refused too.
   TokenFileImage image;
   image.vocabulary = 257;

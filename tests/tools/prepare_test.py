@@ -49,6 +49,29 @@ class Tokenizer:
     def encode_batch(self, texts, add_special_tokens):
         return [self.encode(text, add_special_tokens) for text in texts]
     encode_batch_fast = encode_batch
+    def decode(self, ids, skip_special_tokens):
+        assert skip_special_tokens
+        return ''.join(chr(i) for i in ids if i not in (1, 2))
+'''
+
+# A template engine with one template: <role>content, and <assistant> where an answer is to come.
+TEMPLATES = '''
+import types
+
+class Template:
+    def render(self, messages, add_generation_prompt, **others):
+        text = ''.join(f'<{m["role"]}>{m["content"]}' for m in messages)
+        return text + '<assistant>' * add_generation_prompt
+
+class Environment:
+    def __init__(self, **settings): self.filters, self.globals = {}, {}
+    def from_string(self, source): return Template()
+
+ext = types.SimpleNamespace(Extension=object, loopcontrols=None)
+sandbox = types.SimpleNamespace(ImmutableSandboxedEnvironment=Environment)
+exceptions = types.SimpleNamespace(TemplateError=ValueError)
+import sys
+sys.modules.update({'jinja2.ext': ext, 'jinja2.sandbox': sandbox})
 '''
 
 
@@ -309,6 +332,68 @@ class Prepare(unittest.TestCase):
         self.environment.update(PIP_NO_INDEX='1', PIP_CONFIG_FILE=os.devnull)
         message = self.refusal('a.txt', tokenizer='tok')
         self.assertRegex(message, 'STAGECOACH_PREPARE_PYTHON|python3-venv')
+
+    def tokenizer_model(self):
+        """A folder with weights and the stand-in's tokenizer.json."""
+        self.stand_in()
+        self.write('modules/jinja2.py', TEMPLATES)
+        self.write('model.json', json.dumps(MODEL))
+        self.write('train.txt', 'the cat sat on the mat. ' * 40)
+        self.command('train', '--model', 'model.json', '--data', 'train.txt', '--devices', 'cpu:1',
+                     '--set', 'model.init=random', 'train.iterations=2', 'train.batch=2',
+                     'train.microbatches=1', 'data.sequence=16', 'output.dir=run')
+        for name in ('config.json', 'model.safetensors'):
+            self.write(f'tok/{name}', (self.folder / 'run/checkpoint' / name).read_bytes())
+
+    def command(self, *arguments, code=0):
+        result = subprocess.run([COMMAND, *arguments], cwd=self.folder, env=self.environment,
+                                capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def generate(self, *arguments, code=0):
+        result = self.command('generate', '--model', 'tok', '--tokens', '3', '--temperature', '0',
+                              '--json', *arguments, code=code)
+        return json.loads(result.stdout)
+
+    def test_generates_with_the_tokenizer_of_the_folder(self):
+        self.tokenizer_model()
+        made = self.generate('--prompt', 'cé')
+        self.assertEqual((made['tokens'], len(made['token_ids'])), (3, 3))
+        shown = ''.join(chr(i) for i in made['token_ids'] if i not in (1, 2))
+        self.assertEqual(made['text'], 'cé' + shown)
+        # What generation_config.json names ends the answer; eos_token does too.
+        first = made['token_ids'][0]
+        self.write('tok/generation_config.json', json.dumps({'eos_token_id': [first, 5]}))
+        self.assertEqual(self.generate('--prompt', 'cé')['token_ids'], [first])
+        self.write('tok/generation_config.json', json.dumps({'eos_token_id': 'x'}))
+        self.assertIn('eos_token_id is "x"', self.generate('--prompt', 'c', code=1)['error'])
+        (self.folder / 'tok/generation_config.json').unlink()
+        # A chat has no template until there is one; then the answer alone is the text.
+        self.assertIn('no chat template', self.generate('--prompt', 'c', '--chat', code=1)['error'])
+        self.write('tok/chat_template.jinja', '…')
+        chat = self.generate('--prompt', 'c', '--chat')
+        self.assertEqual(chat['text'],
+                         ''.join(chr(i) for i in chat['token_ids'] if i not in (1, 2)))
+        self.assertIn('vocabulary', self.generate('--prompt', '\u0429', code=1)['error'])
+
+    def test_requests_are_answered_line_by_line(self):
+        self.stand_in()
+        self.write('modules/jinja2.py', TEMPLATES)
+        self.write('tok/chat_template.jinja', '…')
+        lines = [{'prompt': 'ab', 'chat': False}, {'prompt': 'a', 'chat': True},
+                 {'ids': [1, 97, 98, 2], 'from': 2}, {'prompt': 'a'}]
+        result = subprocess.run([sys.executable, SCRIPT, '--tokenizer', 'tok', '--pipe', '--json'],
+                                cwd=self.folder, env=self.environment, capture_output=True,
+                                text=True, check=False, timeout=60,
+                                input=''.join(json.dumps(line) + '\n' for line in lines))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        prompt, chat, text, error = map(json.loads, result.stdout.splitlines())
+        self.assertEqual(prompt, {'ids': [1, 97, 98], 'end_ids': [2], 'vocabulary': 70000})
+        self.assertEqual(''.join(map(chr, chat['ids'])), '<user>a<assistant>')
+        self.assertEqual(text, {'text': 'b'})
+        self.assertIn("KeyError('chat')", error['error'])
+        self.assertIn('--pipe takes', self.refusal('a.txt', '--pipe', tokenizer='tok'))
 
     def test_answers_are_found_in_what_a_template_renders(self):
         loader = importlib.machinery.SourceFileLoader('prepare', str(SCRIPT))

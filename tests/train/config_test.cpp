@@ -214,7 +214,8 @@ TEST(Config, RefusesWhatThisVersionLacksByName) {
   };
   EXPECT_THAT(message("[model]\ndtype = \"fp8\"\n"), HasSubstr("\"fp32\", \"bf16\", \"fp16\""));
   EXPECT_THAT(message("[data]\ntokenizer = \"\"\n"), HasSubstr("text that is not empty"));
-  EXPECT_THAT(message("[data]\npacking = \"flat\"\n"), HasSubstr("\"auto\", \"stream\", \"pad\""));
+  EXPECT_THAT(message("[data]\npacking = \"flat\"\n"),
+              HasSubstr("\"auto\", \"stream\", \"pad\", \"documents\""));
   EXPECT_THAT(message("[data]\ntrain = [\"\"]\n"), HasSubstr("without a name"));
 }
 

@@ -25,17 +25,21 @@ inline void check_windows(TokenSource source) {
   data.count = source.count;
   data.starts = {0};
   data.sources.push_back(std::move(source));
-  for (Packing packing : {Packing::kStream, Packing::kPad}) {
+  for (Packing packing : {Packing::kStream, Packing::kPad, Packing::kDocuments}) {
     data.packing = packing;
     Result<TokenWindows> windows = TokenWindows::create(data, 5, true);
     if (!windows.is_ok()) continue;
-    std::vector<int32_t> inputs(5), labels(5);
+    std::vector<int32_t> inputs(5), labels(5), starts(5);
     for (int64_t i = 0; i < windows->count(); ++i) {
-      STAGECOACH_CHECK(windows->read(i, inputs.data(), labels.data()).is_ok());
+      STAGECOACH_CHECK(windows->read(i, inputs.data(), labels.data(), starts.data()).is_ok());
       int64_t targets = 0;
       for (int32_t label : labels) {
         STAGECOACH_CHECK(label >= -1 && label < kVocabulary);
         targets += label >= 0 ? 1 : 0;
+      }
+      for (size_t at = 0; at < starts.size(); ++at) {
+        bool begins = starts[at] == static_cast<int32_t>(at);
+        STAGECOACH_CHECK(begins || (at > 0 && starts[at] == starts[at - 1]));
       }
       for (int32_t id : inputs) STAGECOACH_CHECK(id >= 0 && id < kVocabulary);
       STAGECOACH_CHECK(targets > 0);
