@@ -61,6 +61,8 @@ class SegmentRun {
   /// is none.
   virtual TensorView parameter(int use, int parameter) = 0;
   virtual TensorView parameter_gradient(int use, int parameter) = 0;
+  /// Where a training forward leaves a loss of the layer's own, fp32 [rows]; none: nobody wants it.
+  virtual TensorView report() = 0;
   /// Labels [rows, columns].
   virtual TensorView labels() = 0;
   virtual float loss_scale() const = 0;
@@ -101,6 +103,7 @@ struct SegmentChainSpec {
   std::vector<BlockUse> uses;
   DType dtype = DType::kF32;  ///< of the blocks' compute copies
   bool needs_labels = false;
+  bool reports = false;                   ///< see Layer::report_bytes
   BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where needed
   bool input_has_gradient = true;         ///< false for token ids
 };

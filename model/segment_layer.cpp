@@ -87,6 +87,12 @@ class ChainRun final : public SegmentRun {
     return block_tensor(run_.gradients, use, parameter, DType::kF32);
   }
 
+  TensorView report() override {
+    ByteCount size = layer_.report_bytes(run_.shape);
+    if (run_.report.is_none() || size == 0) return {};
+    return {run_.report.slice(0, size), DType::kF32, Shape{run_.shape.rows()}};
+  }
+
   TensorView labels() override {
     const BoundaryInfo& label = layer_.spec().label;
     if (!layer_.needs_labels()) return {};

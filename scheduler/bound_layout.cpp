@@ -77,9 +77,7 @@ void place_tensors(const Network& network, const Stage& stage, const RangeTraits
                    const MicroBatchShape& shape, StageLayout& layout) {
   RegionSizer in(Region::kIn), out(Region::kOut), work(Region::kWork);
   layout.input = in.take(network.layers[stage.first_layer]->input().size_bytes(shape));
-  if (network.layers[stage.last_layer]->needs_labels()) {
-    layout.labels = in.take(network.label.size_bytes(shape));
-  }
+  place_labels(network, stage, shape, in, layout);
   if (traits.recomputes && stage.kind == ActionKind::kForward) {
     // The stage's end is the next one's start.
     std::vector<bool> starts(network.layers.size() + 1, false);
@@ -93,6 +91,7 @@ void place_tensors(const Network& network, const Stage& stage, const RangeTraits
     place_kept(network, stage, traits, shape, layout);
     place_passing(network, stage, shape, out, work, layout);
   }
+  if (stage.kind == ActionKind::kForward) place_reports(network, stage, shape, out, layout);
   layout.in_bytes = in.used();
   layout.out_bytes = out.used();
   layout.work_bytes = work.used();

@@ -42,7 +42,8 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     StageLoad load;
     load.time_ns = time_ns(stage);
     const LayerProfile& last = layers_[stage.last_layer];
-    load.in_bytes = boundary(stage.first_layer) + last.label_bytes;
+    ByteCount labels = 0;
+    load.in_bytes = boundary(stage.first_layer);
     if (stage.kind == ActionKind::kBackward) load.in_bytes += last.boundary_bytes;
     if (stage.kind == ActionKind::kForwardBackward) {
       load.out_bytes += last.boundary_bytes;  // the loss
@@ -52,12 +53,15 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     }
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
       load.parameter_bytes += layers_[layer].parameter_bytes;
+      labels = std::max(labels, layers_[layer].label_bytes);
+      if (stage.kind != ActionKind::kBackward) load.out_bytes += layers_[layer].report_bytes;
       if (stage.kind != ActionKind::kForward) {
         load.gradient_bytes += layers_[layer].gradient_bytes;
       } else if (starts[layer + 1]) {
         load.out_bytes += layers_[layer].boundary_bytes;
       }
     }
+    load.in_bytes += labels;
     loads.push_back(load);
   }
   return loads;
@@ -69,7 +73,7 @@ void CostTable::fill_bytes(ActionKind kind) {
   bool forward = kind == ActionKind::kForward;
   for (int first = 0; first < layer_count(); ++first) {
     StageBytes sums;
-    ByteCount outputs = 0, saved = 0, largest = 0, workspace = 0;
+    ByteCount outputs = 0, saved = 0, largest = 0, workspace = 0, labels = 0, reports = 0;
     for (int last = first; last < layer_count(); ++last) {
       const LayerProfile& layer = layers_[last];
       sums.parameters += layer.parameter_bytes;
@@ -79,7 +83,9 @@ void CostTable::fill_bytes(ActionKind kind) {
       workspace = std::max(
           workspace, forward ? layer.forward_workspace_bytes : layer.backward_workspace_bytes);
       StageBytes stage = sums;
-      stage.in = boundary(first) + layer.label_bytes;
+      labels = std::max(labels, layer.label_bytes);
+      if (kind != ActionKind::kBackward) reports += layer.report_bytes;
+      stage.in = boundary(first) + labels;
       stage.work = 2 * largest + workspace;
       if (forward) {
         stage.out = outputs + layer.boundary_bytes;  // a backward may start behind each of them
@@ -89,6 +95,7 @@ void CostTable::fill_bytes(ActionKind kind) {
         (kind == ActionKind::kBackward ? stage.in : stage.out) += layer.boundary_bytes;
         stage.work += outputs + saved;
       }
+      stage.out += reports;
       table[range({kind, first, last})] = stage;
       outputs += layer.boundary_bytes;
       largest = std::max(largest, layer.boundary_bytes);

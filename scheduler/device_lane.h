@@ -36,6 +36,8 @@ struct PassInput {
   std::vector<BufferView> inputs;  ///< per micro-batch, pinned
   std::vector<BufferView> labels;  ///< per micro-batch, pinned; empty when there are none
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
+  /// Per micro-batch: where all layers' reports go, pinned; empty: nobody wants them.
+  std::vector<BufferView> reports;
 };
 
 /// Everything of a plan that is the same for all devices.

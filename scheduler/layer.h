@@ -67,6 +67,7 @@ struct LayerRun {
   BufferView saved;
   BufferView workspace;
   BufferView labels;                       ///< only for layers with `needs_labels`
+  BufferView report;                       ///< see Layer::report_bytes; none: not wanted
   std::span<const BufferView> parameters;  ///< per block use, compute dtype
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to; frozen: none
   RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
@@ -88,6 +89,9 @@ class Layer {
   /// The loss layer's output is one fp32 loss a row (columns = 1).
   virtual BoundaryInfo output() const = 0;
   virtual bool needs_labels() const = 0;
+  /// Bytes of what a training forward fills LayerRun::report with, for the host to read: one fp32 a
+  /// row of a loss of the layer's own. 0: nothing.
+  virtual ByteCount report_bytes(const MicroBatchShape& shape) const { return 0; }
   virtual LayerMemory memory(const MicroBatchShape& shape) const = 0;
   virtual LayerFlop flop(const MicroBatchShape& shape) const = 0;
 

@@ -30,7 +30,8 @@ struct LayerProfile {
   ByteCount gradient_sum_bytes = 0;  ///< fp32 sum, where it is not what is sent
   ByteCount boundary_bytes = 0;      ///< output of the layer
   ByteCount input_bytes = 0;         ///< of the first layer: what goes in
-  ByteCount label_bytes = 0;         ///< uploaded beside the input of a stage that ends here
+  ByteCount label_bytes = 0;         ///< uploaded beside the input of a stage that has it
+  ByteCount report_bytes = 0;        ///< brought home beside what a forward yields
   ByteCount saved_bytes = 0;         ///< from forward to backward
   ByteCount forward_workspace_bytes = 0;
   ByteCount backward_workspace_bytes = 0;

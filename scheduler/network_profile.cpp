@@ -71,6 +71,7 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
     if (layer->needs_labels()) {
       profile.label_bytes = Arena::padded(network.label.size_bytes(shape));
     }
+    profile.report_bytes = Arena::padded(layer->report_bytes(shape));
     profile.forward_workspace_bytes = Arena::padded(memory.forward_workspace_bytes);
     profile.backward_workspace_bytes = Arena::padded(memory.backward_workspace_bytes);
   }

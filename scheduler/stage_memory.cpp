@@ -146,6 +146,27 @@ void place_backward(const Network& network, const Stage& stage, const MicroBatch
   }
 }
 
+void place_labels(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                  RegionSizer& in, StageLayout& layout) {
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    if (!network.layers[layer]->needs_labels()) continue;
+    layout.labels = in.take(network.label.size_bytes(shape));
+    return;
+  }
+}
+
+void place_reports(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                   RegionSizer& out, StageLayout& layout) {
+  ByteCount before = out.used();
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    ByteCount size = network.layers[layer]->report_bytes(shape);
+    if (size > 0) layout.layers[layer - stage.first_layer].report = out.take(size);
+  }
+  if (out.used() == before) return;
+  layout.reports = {Region::kOut, before, out.used() - before};
+  layout.reports_offset = network.report_bytes(shape, stage.first_layer);
+}
+
 void grow_need(DeviceMemoryNeed& need, const StageLayout& layout) {
   need.parameter_bytes = std::max(need.parameter_bytes, layout.parameter_bytes);
   need.gradient_bytes = std::max(need.gradient_bytes, layout.gradient_bytes);
@@ -190,9 +211,7 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
   place_parameters(network, stage, parameters, held, layout);
   if (stage.kind != ActionKind::kForward) place_gradients(network, stage, sums, layout);
   layout.input = in.take(network.layers[stage.first_layer]->input().size_bytes(shape));
-  if (network.layers[stage.last_layer]->needs_labels()) {
-    layout.labels = in.take(network.label.size_bytes(shape));
-  }
+  place_labels(network, stage, shape, in, layout);
   bool ends_in_loss = stage.last_layer + 1 == static_cast<int>(network.layers.size());
   layout.takes_gradient = stage.kind == ActionKind::kBackward && !ends_in_loss;
   if (stage.kind == ActionKind::kForward) {
@@ -202,6 +221,7 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
     layout.backward = BackwardPart::kBoth;
     place_backward(network, stage, shape, in, out, work, layout);
   }
+  if (stage.kind != ActionKind::kBackward) place_reports(network, stage, shape, out, layout);
   layout.in_bytes = in.used();
   layout.out_bytes = out.used();
   layout.work_bytes = work.used();

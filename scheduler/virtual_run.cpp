@@ -19,7 +19,8 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
   ByteCount in = network.layers.front()->input().size_bytes(run.shape);
   ByteCount labels = network.label.size_bytes(run.shape);
   ByteCount out = network.layers.back()->output().size_bytes(run.shape);
-  ByteCount each = Arena::padded(in) + Arena::padded(labels) + Arena::padded(out);
+  ByteCount reports = network.report_bytes(run.shape);
+  ByteCount each = Arena::padded(in) + Arena::padded(labels) + Arena::padded(out) + reports;
   STAGECOACH_ASSIGN_OR_RETURN(
       Arena arena,
       Arena::create_pinned(*run.devices.front(), each * run.plan->micro_batches, "batch"));
@@ -27,6 +28,7 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
     input.inputs.push_back(arena.take(in));
     input.labels.push_back(arena.take(labels));
     input.losses.push_back(arena.take(out));
+    if (reports > 0) input.reports.push_back(arena.take(reports));
   }
   return arena;
 }
