@@ -100,6 +100,11 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
     model.notes.push_back("rotary positions of " + describe_rotary(decoder.rotary));
     std::string warning = training_warning(decoder);
     if (!warning.empty()) model.notes.push_back(std::move(warning));
+    if (decoder.router_loss > 0) {
+      model.notes.push_back(fmt::format(
+          "training adds {} x load-balancing loss of the experts, as router_aux_loss_coef says",
+          decoder.router_loss));
+    }
   }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);
