@@ -15,6 +15,7 @@ struct ShapeOptions {
   /// experts has two adapters of this rank (as PEFT's all-linear; norms, biases, embedding and head
   /// have none).
   int64_t lora_rank = 0;
+  bool has_router_loss = false;  ///< of experts: layers report their balance
 };
 
 /// A network that can be planned but does not compute: parameters, boundaries, activations and FLOP

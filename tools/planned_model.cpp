@@ -88,8 +88,11 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   }
   if (!source.refusal.empty()) model.notes.push_back("planned only: " + source.refusal);
   if (model.network.layers.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(
-        model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
+    ShapeOptions shape{dtype, options.lora_rank};
+    if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
+      shape.has_router_loss = std::get<DecoderConfig>(*source.model).router_loss > 0;
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_shape_network(source.architecture, shape));
   }
   note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
                 model.notes);

@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 constexpr ProfileRates kRates{1e12, 80e9};
 
 Network shape_network(const Architecture& architecture, int64_t lora_rank = 0,
-                      DType dtype = DType::kBF16) {
-  Result<Network> network = make_shape_network(architecture, {dtype, lora_rank});
+                      DType dtype = DType::kBF16, bool has_router_loss = false) {
+  Result<Network> network = make_shape_network(architecture, {dtype, lora_rank, has_router_loss});
   EXPECT_TRUE(network.is_ok()) << network.status().to_string();
   return std::move(network).value();
 }
@@ -123,6 +123,7 @@ std::vector<DecoderConfig> small_decoders() {
       if (family == ModelFamily::kQwen3Moe || is_gpt_oss) {
         a.experts = 12;
         a.experts_per_token = has_bias ? 1 : 3;
+        config.router_loss = has_bias ? 0 : 0.001;
       }
       a.ties_head = a.attention_bias = has_bias;
       a.mlp_bias = (has_bias && family == ModelFamily::kLlama) || is_gpt_oss;
@@ -141,7 +142,7 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
         Result<Network> real =
             make_decoder(config, NetworkHead::kLoss, dtype, micro_batch.sequence);
         ASSERT_TRUE(real.is_ok()) << real.status().to_string();
-        Network shape = shape_network(config.architecture, 0, dtype);
+        Network shape = shape_network(config.architecture, 0, dtype, config.router_loss > 0);
         EXPECT_EQ(shape.parameter_count(), real->parameter_count());
         EXPECT_EQ(real->parameter_count(), real->trained_parameter_count());
         std::vector<LayerProfile> expected = profile_network(*real, micro_batch, kRates);
@@ -156,6 +157,9 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
           EXPECT_EQ(a.gradient_bytes, b.gradient_bytes);
           EXPECT_EQ(a.gradient_sum_bytes, b.gradient_sum_bytes);
           EXPECT_EQ(a.boundary_bytes, b.boundary_bytes);
+          EXPECT_EQ(a.label_bytes, b.label_bytes);
+          EXPECT_EQ(a.report_bytes, b.report_bytes);
+          EXPECT_EQ(a.report_bytes > 0, config.router_loss > 0 && a.name.starts_with("layers."));
           EXPECT_EQ(a.saved_bytes, b.saved_bytes);
           EXPECT_EQ(a.forward_workspace_bytes, b.forward_workspace_bytes);
           EXPECT_EQ(a.backward_workspace_bytes, b.backward_workspace_bytes);
