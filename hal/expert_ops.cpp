@@ -21,6 +21,21 @@ Result<Timepoint> ExpertOps::route_backward(Stream& stream, const RouteBackward&
   return run(stream, call);
 }
 
+Result<Timepoint> ExpertOps::balance_forward(Stream& stream, const BalanceForward& request) {
+  OpCall call = make_op_call(OpKind::kBalanceForward, request.label, {request.losses},
+                             {request.logits, request.order, request.offsets, request.labels});
+  call.sequence = request.sequence;
+  return run(stream, call);
+}
+
+Result<Timepoint> ExpertOps::balance_backward(Stream& stream, const BalanceBackward& request) {
+  OpCall call = make_op_call(OpKind::kBalanceBackward, request.label, {request.logits_grad},
+                             {request.logits, request.order, request.offsets, request.labels});
+  call.sequence = request.sequence;
+  call.scale = request.grad_scale;
+  return run(stream, call);
+}
+
 Result<Timepoint> ExpertOps::group_rows(Stream& stream, const GroupRows& request) {
   return run(stream,
              make_op_call(OpKind::kGroupRows, request.label,

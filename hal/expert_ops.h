@@ -19,6 +19,17 @@ struct ExpertRequests {
     bool over_chosen = false;
     Label label;
   };
+  struct BalanceForward {
+    TensorView losses, logits, order, offsets, labels;
+    int64_t sequence = 0;  ///< rows of one sequence
+    Label label;
+  };
+  struct BalanceBackward {
+    TensorView logits_grad, logits, order, offsets, labels;
+    int64_t sequence = 0;
+    float grad_scale = 1.0f;
+    Label label;
+  };
   struct GroupRows {
     TensorView order, places, offsets, choices;
     Label label;
@@ -68,6 +79,17 @@ class ExpertOps : public ExpertRequests {
   Result<Timepoint> route_forward(Stream& stream, const RouteForward& request);
   /// logits_grad[R,E]. Call: logits_grad | weights_grad, logits, choices, weights.
   Result<Timepoint> route_backward(Stream& stream, const RouteBackward& request);
+
+  /// The load-balancing loss of each sequence (Switch Transformer, arXiv 2101.03961, with the means
+  /// of one sequence, as DeepSeek-V3 has it, arXiv 2412.19437): E * sum over e of f_e P_e, where
+  /// f_e is the number of choices of e a row and P_e the mean of e's share of the softmax over all
+  /// experts. A row counts where it or one behind it in its sequence has a label >= 0.
+  /// losses[R] fp32 sum up to that loss times the sequence's number of labels >= 0; rows that do
+  /// not count have 0. Call: losses | logits, order, offsets, labels.
+  Result<Timepoint> balance_forward(Stream& stream, const BalanceForward& request);
+  /// logits_grad[R,E] (added to) += grad_scale * gradient of the sum of losses; f_e are constants.
+  /// Call: logits_grad | logits, order, offsets, labels.
+  Result<Timepoint> balance_backward(Stream& stream, const BalanceBackward& request);
 
   /// Sorts choices by expert, within one by number: order[R*K] int32 = the choice at each place,
   /// places[R,K] int32 = the place of each choice, offsets[E+1] int32 = the first place of each

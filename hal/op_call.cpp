@@ -46,6 +46,8 @@ constexpr std::array<std::string_view, kOpKindCount> kNames = {
     "split_master",
     "route_forward",
     "route_backward",
+    "balance_forward",
+    "balance_backward",
     "group_rows",
     "gather_rows",
     "combine_rows",
@@ -97,6 +99,8 @@ double flop_per_element(const OpCall& call) {
       return 14.0;
     case OpKind::kRouteForward:
     case OpKind::kRouteBackward:
+    case OpKind::kBalanceForward:
+    case OpKind::kBalanceBackward:
       return 8.0;
     case OpKind::kCombineBackward:
     case OpKind::kRmsNormBackwardWeight:

@@ -52,6 +52,8 @@ enum class OpKind : uint8_t {
   kSplitMaster,
   kRouteForward,
   kRouteBackward,
+  kBalanceForward,
+  kBalanceBackward,
   kGroupRows,
   kGatherRows,
   kCombineRows,

@@ -167,6 +167,9 @@ constexpr OperandRule kRouteForwardIn[] = {{"logits", kS, "RE"}};
 constexpr OperandRule kRouteBackwardOut[] = {{"logits_grad", kS, "RE"}};
 constexpr OperandRule kRouteBackwardIn[] = {
     {"weights_grad", kF, "RK"}, {"logits", kS, "RE"}, {"choices", kI, "RK"}, {"weights", kF, "RK"}};
+constexpr OperandRule kBalanceForwardOut[] = {{"losses", kF, "R"}};
+constexpr OperandRule kBalanceIn[] = {
+    {"logits", kS, "RE"}, {"order", kI, "X"}, {"offsets", kI, "F"}, {"labels", kI, "R"}};
 constexpr OperandRule kGroupRowsOut[] = {
     {"order", kI, "X"}, {"places", kI, "RK"}, {"offsets", kI, "F"}};
 constexpr OperandRule kGroupRowsIn[] = {{"choices", kI, "RK"}};
@@ -236,6 +239,8 @@ const std::array<KindRule, kOpKindCount> kRules = {{
     {kMasterHalves, kMaster},
     {kRouteForwardOut, kRouteForwardIn},
     {kRouteBackwardOut, kRouteBackwardIn},
+    {kBalanceForwardOut, kBalanceIn, kSequence | kExperts},
+    {kRouteBackwardOut, kBalanceIn, kSequence | kExperts},
     {kGroupRowsOut, kGroupRowsIn, kExperts},
     {kGatherRowsOut, kGatherRowsIn, kExperts},
     {kCombineRowsOut, kCombineRowsIn, kCanAccumulate | kExperts},

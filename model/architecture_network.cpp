@@ -230,9 +230,11 @@ class ShapeBuilder {
     choice.order = layer.activation("mlp.order", DType::kI32, count);
     choice.places = layer.activation("mlp.places", DType::kI32, count);
     choice.offsets = layer.activation("mlp.offsets", DType::kI32, a_.experts + 1, 1);
-    layer.segment("mlp.route", route_io(logits, choice),
-                  [experts = a_.experts, count](const MicroBatchShape& shape) {
-                    return route_flop(shape.rows(), experts, count);
+    bool balances = options_.has_router_loss;
+    layer.spec.reports = balances;
+    layer.segment("mlp.route", route_io(logits, choice, balances),
+                  [experts = a_.experts, count, balances](const MicroBatchShape& shape) {
+                    return route_flop(shape.rows(), experts, count, balances);
                   });
     return choice;
   }

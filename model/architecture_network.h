@@ -16,6 +16,7 @@ struct ShapeOptions {
   /// have none).
   int64_t lora_rank = 0;
   bool has_documents = false;  ///< as make_network has it
+  bool has_router_loss = false;  ///< of experts: layers report their balance
 };
 
 /// A network that can be planned but does not compute: parameters, boundaries, activations and FLOP

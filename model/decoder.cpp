@@ -352,6 +352,9 @@ class DecoderBuilder {
     add_linear(chain, "mlp.down_proj", down);
   }
 
+  /// Times the mean over layers of what balances experts; a loss has it, logits do not.
+  double router_loss() const { return head_ == NetworkHead::kLoss ? config_.router_loss : 0; }
+
   /// Which experts each row goes to.
   RowChoice add_route(ChainBuilder& chain, int norm) const {
     int64_t count = a_.experts_per_token;
@@ -367,6 +370,8 @@ class DecoderBuilder {
     route.experts = a_.experts;
     route.count = count;
     route.over_chosen = config_.normalizes_choice;
+    route.balance = static_cast<float>(router_loss() / static_cast<double>(a_.layers));
+    chain.spec.reports = route.balance > 0;
     chain.segment<RouteSegment>("mlp.route", route);
     return route.choice;
   }

@@ -72,7 +72,8 @@ Status check_stored_type(ConfigFields& fields) {
   return Status::ok();
 }
 
-/// How tokens choose experts, and that no loss keeps them balanced.
+/// How tokens choose experts, and by how much a loss keeps them balanced: as in transformers, not
+/// at all unless router logits are put out.
 Status read_routing(ConfigFields& fields, DecoderConfig& config) {
   // GPT-OSS knows nothing else.
   bool is_gpt_oss = config.architecture.family == ModelFamily::kGptOss;
@@ -84,13 +85,14 @@ Status read_routing(ConfigFields& fields, DecoderConfig& config) {
   if (fields.find("output_router_logits") != nullptr) {
     STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("output_router_logits", false, balances));
   }
-  const Json* coefficient = fields.find("router_aux_loss_coef");
-  bool is_none =
-      coefficient != nullptr && coefficient->is_number() && coefficient->as_number() == 0;
-  if (!balances || is_none) return Status::ok();
-  return fields.refuse("output_router_logits", "true",
-                       "false, or a router_aux_loss_coef of 0: this version adds no loss that "
-                       "balances experts");
+  fields.find("router_aux_loss_coef");
+  if (!balances) return Status::ok();
+  constexpr double kTransformersDefault = 0.001;
+  STAGECOACH_RETURN_IF_ERROR(
+      fields.read_number_or("router_aux_loss_coef", kTransformersDefault, config.router_loss));
+  if (config.router_loss >= 0 && config.router_loss <= kMostRouterLoss) return Status::ok();
+  return fields.refuse("router_aux_loss_coef", fmt::format("{}", config.router_loss),
+                       fmt::format("0 to {}", kMostRouterLoss));
 }
 
 /// The gated activation of GPT-OSS's experts, as it was published.
@@ -211,6 +213,10 @@ void add_mlp_fields(const DecoderConfig& config, Json& json) {
   if (!a.has_experts()) return;
   json[is_qwen ? "num_experts" : "num_local_experts"] = a.experts;
   json["num_experts_per_tok"] = a.experts_per_token;
+  if (config.router_loss > 0) {
+    json["output_router_logits"] = true;
+    json["router_aux_loss_coef"] = config.router_loss;
+  }
   if (!is_qwen) {
     json["swiglu_alpha"] = config.gate_alpha;
     json["swiglu_limit"] = config.gate_limit;
@@ -275,6 +281,7 @@ Status check_decoder_config(const DecoderConfig& config) {
 std::string training_warning(const DecoderConfig& config) {
   const Architecture& a = config.architecture;
   if (!a.has_experts() || a.experts_per_token > 1 || !config.normalizes_choice) return "";
+  if (config.router_loss > 0) return "";
   return "num_experts_per_tok is 1 and norm_topk_prob is true: an expert's weight is always 1, so "
          "the routers get no gradient and stay as they are";
 }

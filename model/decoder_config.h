@@ -21,6 +21,8 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   /// Weights of a token's experts are a softmax of the chosen logits alone, else of all of them.
   bool normalizes_choice = false;
+  /// Of the loss that keeps a token's experts balanced, in training; 0: none.
+  double router_loss = 0;
   double gate_alpha = 1;  ///< GPT-OSS: (up + 1) * gate * sigmoid(gate_alpha * gate), cut off
   double gate_limit = 0;  ///< at this; the others have silu(gate) * up
 };
@@ -31,6 +33,9 @@ struct ParsedDecoderConfig {
   std::vector<std::string> defaulted;  ///< "rope_theta = 10000": fields the text does not give
   std::vector<std::string> ignored;    ///< names of fields that mean nothing here
 };
+
+/// Most of router_loss; what is published is 0.9 and less, mostly 0.001.
+inline constexpr double kMostRouterLoss = 10;
 
 /// Checks shape, ranges, and what this version can lay out; errors name the field.
 Status check_decoder_config(const DecoderConfig& config);

@@ -53,23 +53,30 @@ Status multiply(SegmentRun& run, const Options& options, const TensorView& out,
 
 }  // namespace
 
-SegmentIo route_io(int logits, const RowChoice& choice) {
+SegmentIo route_io(int logits, const RowChoice& choice, bool balances) {
   SegmentIo io;
   io.reads = {logits};
   io.writes = {choice.weights, choice.choices, choice.order, choice.places, choice.offsets};
   io.saved_for_input = {logits, choice.weights, choice.choices};
+  if (balances) {
+    io.saved_for_input.insert(io.saved_for_input.end(), {choice.order, choice.offsets});
+    io.row_inputs = {RowInput::kLabels};
+  }
   io.weightless = true;
   return io;
 }
 
-SegmentFlop route_flop(int64_t rows, int64_t experts, int64_t count) {
-  OpCall forward, group, backward;
+SegmentFlop route_flop(int64_t rows, int64_t experts, int64_t count, bool balances) {
+  OpCall forward, group, backward, balance;
   forward.kind = OpKind::kRouteForward;
   group.kind = OpKind::kGroupRows;
   backward.kind = OpKind::kRouteBackward;
   forward.inputs[0].shape = backward.inputs[1].shape = Shape{rows, experts};
   group.inputs[0].shape = Shape{rows, count};
-  return {op_flop(forward) + op_flop(group), op_flop(backward), 0};
+  balance.kind = OpKind::kBalanceForward;  // its backward costs as much
+  if (balances) balance.inputs[0].shape = Shape{rows, experts};
+  double price = balances ? op_flop(balance) : 0;
+  return {op_flop(forward) + op_flop(group) + price, op_flop(backward) + price, 0};
 }
 
 SegmentIo expert_io(int in, const RowChoice& choice, bool combines, bool has_bias) {
@@ -109,10 +116,11 @@ SegmentFlop expert_flop(const ExpertSizes& sizes, int64_t rows, bool combines, b
 }
 
 RouteSegment::RouteSegment(std::string name, Options options)
-    : BasicSegment(std::move(name), route_io(options.logits, options.choice)), options_(options) {}
+    : BasicSegment(std::move(name), route_io(options.logits, options.choice, options.balance > 0)),
+      options_(options) {}
 
 SegmentFlop RouteSegment::flop(const MicroBatchShape& shape) const {
-  return route_flop(shape.rows(), options_.experts, options_.count);
+  return route_flop(shape.rows(), options_.experts, options_.count, options_.balance > 0);
 }
 
 Status RouteSegment::forward(SegmentRun& run) const {
@@ -124,10 +132,17 @@ Status RouteSegment::forward(SegmentRun& run) const {
   route.over_chosen = options_.over_chosen;
   route.label = forward_label();
   STAGECOACH_RETURN_IF_FAILED(run.ops().route_forward(run.stream(), route));
+  TensorView order = as_vector(run.activation(choice.order));
+  TensorView offsets = as_vector(run.activation(choice.offsets));
+  STAGECOACH_RETURN_IF_FAILED(run.ops().group_rows(
+      run.stream(),
+      {order, run.activation(choice.places), offsets, route.choices, forward_label()}));
+  TensorView report = run.report();
+  if (options_.balance == 0 || report.is_none()) return Status::ok();
   return run.ops()
-      .group_rows(run.stream(),
-                  {as_vector(run.activation(choice.order)), run.activation(choice.places),
-                   as_vector(run.activation(choice.offsets)), route.choices, forward_label()})
+      .balance_forward(run.stream(), {report, route.logits, order, offsets,
+                                      as_vector(run.row_input(RowInput::kLabels)),
+                                      run.shape().sequence, forward_label()})
       .status();
 }
 
@@ -142,7 +157,18 @@ Status RouteSegment::backward_input(SegmentRun& run) const {
   request.weights = run.activation(options_.choice.weights);
   request.over_chosen = options_.over_chosen;
   request.label = input_label();
-  return run.ops().route_backward(run.stream(), request).status();
+  STAGECOACH_RETURN_IF_FAILED(run.ops().route_backward(run.stream(), request));
+  if (options_.balance == 0) return Status::ok();
+  Ops::BalanceBackward balance;
+  balance.logits_grad = request.logits_grad;
+  balance.logits = request.logits;
+  balance.order = as_vector(run.activation(options_.choice.order));
+  balance.offsets = as_vector(run.activation(options_.choice.offsets));
+  balance.labels = as_vector(run.row_input(RowInput::kLabels));
+  balance.sequence = run.shape().sequence;
+  balance.grad_scale = run.loss_scale() * options_.balance;
+  balance.label = input_label();
+  return run.ops().balance_backward(run.stream(), balance).status();
 }
 
 ExpertLinearSegment::ExpertLinearSegment(std::string name, Options options)

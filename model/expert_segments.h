@@ -23,8 +23,8 @@ struct ExpertSizes {
 
 /// What the segments below declare, without their own scratch and output, and what they cost;
 /// planning declares the same. `combines`: the sum of the experts' results, else one result each.
-SegmentIo route_io(int logits, const RowChoice& choice);
-SegmentFlop route_flop(int64_t rows, int64_t experts, int64_t count);
+SegmentIo route_io(int logits, const RowChoice& choice, bool balances = false);
+SegmentFlop route_flop(int64_t rows, int64_t experts, int64_t count, bool balances = false);
 SegmentIo expert_io(int in, const RowChoice& choice, bool combines, bool has_bias);
 SegmentFlop expert_flop(const ExpertSizes& sizes, int64_t rows, bool combines, bool has_bias,
                         bool is_trained);
@@ -39,6 +39,9 @@ class RouteSegment final : public BasicSegment {
     int64_t experts = 0;
     int64_t count = 0;
     bool over_chosen = false;  ///< weights are a softmax of the chosen logits alone
+    /// Times the load-balancing loss, which the layer reports (see balance_forward), joins the loss
+    /// of each target; 0: there is none. Above 0 the layer needs labels.
+    float balance = 0;
   };
   RouteSegment(std::string name, Options options);
 

@@ -65,6 +65,8 @@ class SegmentRun {
   virtual TensorView parameter_gradient(int use, int parameter) = 0;
   /// Row input [rows, columns] of those that the segment declares.
   virtual TensorView row_input(RowInput input) = 0;
+  /// Where a training forward leaves a loss of the layer's own, fp32 [rows]; none: nobody wants it.
+  virtual TensorView report() = 0;
   virtual float loss_scale() const = 0;
   /// What a cross-entropy has besides, none in evaluation.
   virtual LossTerms loss_terms() const = 0;
@@ -102,6 +104,7 @@ struct SegmentChainSpec {
   std::vector<std::unique_ptr<Segment>> segments;
   std::vector<BlockUse> uses;
   DType dtype = DType::kF32;              ///< of the blocks' compute copies
+  bool reports = false;                   ///< see Layer::report_bytes
   BoundaryInfo label = {DType::kI32, 1};  ///< of labels, where a segment reads them
   bool input_has_gradient = true;         ///< false for token ids
 };

@@ -98,6 +98,12 @@ class ChainRun final : public SegmentRun {
     return {run_.rows[input].slice(0, info.size_bytes(run_.shape)), info.dtype,
             Shape{run_.shape.rows(), info.columns}};
   }
+
+  TensorView report() override {
+    ByteCount size = layer_.report_bytes(run_.shape);
+    if (run_.report.is_none() || size == 0) return {};
+    return {run_.report.slice(0, size), DType::kF32, Shape{run_.shape.rows()}};
+  }
   float loss_scale() const override { return run_.loss_scale; }
   LossTerms loss_terms() const override { return run_.loss_terms; }
   bool training() const override { return run_.training; }

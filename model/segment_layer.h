@@ -27,6 +27,9 @@ class SegmentLayer final : public Layer {
   BoundaryInfo input() const override;
   BoundaryInfo output() const override;
   bool needs(RowInput input) const override { return needs_[input]; }
+  ByteCount report_bytes(const MicroBatchShape& shape) const override {
+    return spec_.reports ? shape.rows() * dtype_size_bytes(DType::kF32) : 0;
+  }
   LayerMemory memory(const MicroBatchShape& shape) const override;
   LayerFlop flop(const MicroBatchShape& shape) const override;
 

@@ -91,6 +91,7 @@ void place_tensors(const Network& network, const Stage& stage, const RangeTraits
     place_kept(network, stage, traits, shape, layout);
     place_passing(network, stage, shape, out, work, layout);
   }
+  if (stage.kind == ActionKind::kForward) place_reports(network, stage, shape, out, layout);
   layout.in_bytes = in.used();
   layout.out_bytes = out.used();
   layout.work_bytes = work.used();

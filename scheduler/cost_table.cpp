@@ -69,6 +69,7 @@ std::vector<StageLoad> CostTable::loads(const std::vector<Stage>& stages) const 
     for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
       load.in_bytes += added_rows(layers_[layer], rows);
       load.parameter_bytes += layers_[layer].parameter_bytes;
+      if (stage.kind != ActionKind::kBackward) load.out_bytes += layers_[layer].report_bytes;
       if (stage.kind != ActionKind::kForward) {
         load.gradient_bytes += layers_[layer].gradient_bytes;
       } else if (starts[layer + 1]) {
@@ -86,7 +87,7 @@ void CostTable::fill_bytes(ActionKind kind) {
   bool forward = kind == ActionKind::kForward;
   for (int first = 0; first < layer_count(); ++first) {
     StageBytes sums;
-    ByteCount outputs = 0, saved = 0, largest = 0, workspace = 0;
+    ByteCount outputs = 0, saved = 0, largest = 0, workspace = 0, reports = 0;
     ByteCount in = boundary(first);
     PerRowInput<ByteCount> rows;
     for (int last = first; last < layer_count(); ++last) {
@@ -99,6 +100,7 @@ void CostTable::fill_bytes(ActionKind kind) {
           workspace, forward ? layer.forward_workspace_bytes : layer.backward_workspace_bytes);
       StageBytes stage = sums;
       in += added_rows(layer, rows);
+      if (kind != ActionKind::kBackward) reports += layer.report_bytes;
       stage.in = in;
       stage.work = 2 * largest + workspace;
       if (forward) {
@@ -109,6 +111,7 @@ void CostTable::fill_bytes(ActionKind kind) {
         (kind == ActionKind::kBackward ? stage.in : stage.out) += layer.boundary_bytes;
         stage.work += outputs + saved;
       }
+      stage.out += reports;
       table[range({kind, first, last})] = stage;
       outputs += layer.boundary_bytes;
       largest = std::max(largest, layer.boundary_bytes);

@@ -327,6 +327,8 @@ void DeviceLane::bind_layer(const StageLayout& layout, int layer_offset, int slo
   for (RowInput rows : kRowInputs) {
     run.rows[rows] = layer.needs(rows) ? view(layout.rows[rows], action) : BufferView{};
   }
+  bool wants_report = !context_->input->reports.empty();
+  run.report = wants_report ? view(places.report, action) : BufferView{};
   run.key.layer = static_cast<uint32_t>(index);
   std::span<const BlockUse> uses = layer.uses();
   ByteCount base = memory().parameters[slots_[slot].buffer % 2];
@@ -529,6 +531,11 @@ Status DeviceLane::download_outputs(int slot, int action, std::span<const Landin
   }
   if (layout.loss.region != Region::kNone) {
     STAGECOACH_RETURN_IF_ERROR(download(layout.loss, context_->input->losses[m], "loss"));
+  }
+  if (layout.reports.region != Region::kNone && !context_->input->reports.empty()) {
+    BufferView target =
+        context_->input->reports[m].slice(layout.reports_offset, layout.reports.size);
+    STAGECOACH_RETURN_IF_ERROR(download(layout.reports, target, "reports"));
   }
   STAGECOACH_ASSIGN_OR_RETURN(int end, stamp(LaneKind::kActivationDown));
   STAGECOACH_ASSIGN_OR_RETURN(out_free_[parity], down.mark());

@@ -37,6 +37,8 @@ struct PassInput {
   /// Per micro-batch, pinned; those that the network takes.
   PerRowInput<std::vector<BufferView>> rows;
   std::vector<BufferView> losses;  ///< per micro-batch: where the last layer's output goes, pinned
+  /// Per micro-batch: where all layers' reports go, pinned; empty: nobody wants them.
+  std::vector<BufferView> reports;
 };
 
 /// Everything of a plan that is the same for all devices.

@@ -68,6 +68,7 @@ struct LayerRun {
   BufferView saved;
   BufferView workspace;
   PerRowInput<BufferView> rows;            ///< of those that the layer needs
+  BufferView report;                       ///< see Layer::report_bytes; none: not wanted
   std::span<const BufferView> parameters;  ///< per block use, compute dtype
   std::span<const BufferView> gradients;   ///< per block use, fp32, added to; frozen: none
   RandomKey key;         ///< seed, iteration, layer and micro-batch; the layer fills in the site
@@ -90,6 +91,9 @@ class Layer {
   virtual BoundaryInfo output() const = 0;
   /// Whether it reads this beside its input; the same in all passes.
   virtual bool needs(RowInput input) const = 0;
+  /// Bytes of what a training forward fills LayerRun::report with, for the host to read: one fp32 a
+  /// row of a loss of the layer's own. 0: nothing.
+  virtual ByteCount report_bytes(const MicroBatchShape& shape) const { return 0; }
   virtual LayerMemory memory(const MicroBatchShape& shape) const = 0;
   virtual LayerFlop flop(const MicroBatchShape& shape) const = 0;
 

@@ -32,6 +32,7 @@ struct LayerProfile {
   ByteCount boundary_bytes = 0;      ///< output of the layer
   ByteCount input_bytes = 0;         ///< of the first layer: what goes in
   PerRowInput<ByteCount> row_bytes;  ///< uploaded beside the input of a stage that has the layer
+  ByteCount report_bytes = 0;        ///< brought home beside what a forward yields
   ByteCount saved_bytes = 0;         ///< from forward to backward
   ByteCount forward_workspace_bytes = 0;
   ByteCount backward_workspace_bytes = 0;

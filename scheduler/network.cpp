@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "memory/arena.h"
+
 namespace stagecoach {
 
 int ParameterBlock::add(std::string parameter_name, Shape shape, bool decay,
@@ -53,6 +55,14 @@ bool Network::has_adapters() const {
                      [](const ParameterBlock& block) { return block.is_adapter; });
 }
 
+ByteCount Network::report_bytes(const MicroBatchShape& shape, int layer) const {
+  ByteCount bytes = 0;
+  for (int before = 0; before < layer; ++before) {
+    bytes += Arena::padded(layers[static_cast<size_t>(before)]->report_bytes(shape));
+  }
+  return bytes;
+}
+
 Status Network::validate() const {
   if (layers.empty()) return invalid_argument("the network has no layers");
   std::vector<int> next_site(blocks.size(), 0);
@@ -68,9 +78,9 @@ Status Network::validate() const {
                         layer.name(), after.columns, dtype_name(after.dtype)));
       }
     }
-    if (layer.needs(RowInput::kLabels) && index + 1 != layers.size()) {
+    if (layer.needs(RowInput::kLabels) && label.columns <= 0) {
       return invalid_argument(
-          fmt::format("layer '{}' takes labels but is not the last", layer.name()));
+          fmt::format("layer '{}' takes labels but the network has none", layer.name()));
     }
     for (const BlockUse& use : layer.uses()) {
       if (use.block < 0 || use.block >= static_cast<int>(blocks.size())) {

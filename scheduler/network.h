@@ -33,6 +33,12 @@ struct Network {
   ByteCount block_bytes(int index, DType copy_dtype) const {
     return blocks[index].element_count * dtype_size_bytes(copy_dtype);
   }
+  /// Bytes on the host of what the layers before `layer` report of one micro-batch, each padded.
+  ByteCount report_bytes(const MicroBatchShape& shape, int layer) const;
+  /// The same of all layers.
+  ByteCount report_bytes(const MicroBatchShape& shape) const {
+    return report_bytes(shape, static_cast<int>(layers.size()));
+  }
   /// Checks that boundaries of neighbouring layers agree and block uses are numbered in layer
   /// order.
   Status validate() const;

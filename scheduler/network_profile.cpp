@@ -72,6 +72,7 @@ std::vector<LayerProfile> profile_network(const Network& network, const MicroBat
       if (!layer->needs(rows)) continue;
       profile.row_bytes[rows] = Arena::padded(network.row_input(rows).size_bytes(shape));
     }
+    profile.report_bytes = Arena::padded(layer->report_bytes(shape));
     profile.forward_workspace_bytes = Arena::padded(memory.forward_workspace_bytes);
     profile.backward_workspace_bytes = Arena::padded(memory.backward_workspace_bytes);
   }

@@ -74,6 +74,7 @@ class ProfiledLayer final : public Layer {
   BoundaryInfo input() const override { return row_of(input_bytes_); }
   BoundaryInfo output() const override { return row_of(profile_.boundary_bytes); }
   bool needs(RowInput input) const override { return profile_.row_bytes[input] > 0; }
+  ByteCount report_bytes(const MicroBatchShape&) const override { return profile_.report_bytes; }
   LayerMemory memory(const MicroBatchShape&) const override {
     LayerMemory memory;
     memory.saved_bytes = profile_.saved_bytes;

@@ -10,7 +10,7 @@ namespace stagecoach {
 /// micro-batch. It goes up with the input of each stage that has a layer which needs it, again for
 /// a backward that recomputes, and has no gradient.
 enum class RowInput : uint8_t {
-  kLabels,          ///< what is to be predicted; the last layer alone
+  kLabels,          ///< what is to be predicted
   kDocumentStarts,  ///< int32: position in its sequence where a row's document begins
   kPositions        ///< int32: a row's position in its document
 };

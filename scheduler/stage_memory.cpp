@@ -157,6 +157,18 @@ void place_backward(const Network& network, const Stage& stage, const MicroBatch
   }
 }
 
+void place_reports(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                   RegionSizer& out, StageLayout& layout) {
+  ByteCount before = out.used();
+  for (int layer = stage.first_layer; layer <= stage.last_layer; ++layer) {
+    ByteCount size = network.layers[layer]->report_bytes(shape);
+    if (size > 0) layout.layers[layer - stage.first_layer].report = out.take(size);
+  }
+  if (out.used() == before) return;
+  layout.reports = {Region::kOut, before, out.used() - before};
+  layout.reports_offset = network.report_bytes(shape, stage.first_layer);
+}
+
 void grow_need(DeviceMemoryNeed& need, const StageLayout& layout) {
   need.parameter_bytes = std::max(need.parameter_bytes, layout.parameter_bytes);
   need.gradient_bytes = std::max(need.gradient_bytes, layout.gradient_bytes);
@@ -211,6 +223,7 @@ StageLayout layout_stage(const Network& network, const Stage& stage,
     layout.backward = BackwardPart::kBoth;
     place_backward(network, stage, shape, in, out, work, layout);
   }
+  if (stage.kind != ActionKind::kBackward) place_reports(network, stage, shape, out, layout);
   layout.in_bytes = in.used();
   layout.out_bytes = out.used();
   layout.work_bytes = work.used();

@@ -56,6 +56,7 @@ struct StageLayout {
     Place output_grad;
     Place saved;
     Place workspace;
+    Place report;
   };
   struct Download {
     int boundary = 0;  ///< boundary b lies before layer b
@@ -73,6 +74,8 @@ struct StageLayout {
   std::vector<Download> downloads;       ///< boundaries a forward sends home
   Place input, input_grad, loss;
   PerRowInput<Place> rows;  ///< those that any of its layers needs
+  Place reports;                 ///< what a forward's layers report, one behind the other
+  ByteCount reports_offset = 0;  ///< of that among all layers' on the host
   ByteCount parameter_bytes = 0, rounded_bytes = 0;
   ByteCount gradient_offset = 0, gradient_bytes = 0;  ///< the stage's part of the gradient region
   ByteCount in_bytes = 0, out_bytes = 0, work_bytes = 0;

@@ -46,6 +46,10 @@ void place_forward(const Network& network, const Stage& stage, const std::vector
 void place_backward(const Network& network, const Stage& stage, const MicroBatchShape& shape,
                     RegionSizer& in, RegionSizer& out, RegionSizer& work, StageLayout& layout);
 
+/// What layers of a stage that goes forward report.
+void place_reports(const Network& network, const Stage& stage, const MicroBatchShape& shape,
+                   RegionSizer& out, StageLayout& layout);
+
 /// Raises each region of `need` to what `layout` takes.
 void grow_need(DeviceMemoryNeed& need, const StageLayout& layout);
 

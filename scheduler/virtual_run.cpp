@@ -18,7 +18,8 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
   const Network& network = *run.network;
   ByteCount in = network.layers.front()->input().size_bytes(run.shape);
   ByteCount out = network.layers.back()->output().size_bytes(run.shape);
-  ByteCount each = Arena::padded(in) + Arena::padded(out);
+  ByteCount reports = network.report_bytes(run.shape);
+  ByteCount each = Arena::padded(in) + Arena::padded(out) + reports;
   for (RowInput rows : kRowInputs) {
     each += Arena::padded(network.row_input(rows).size_bytes(run.shape));
   }
@@ -31,6 +32,7 @@ Result<Arena> make_batch(const VirtualRun& run, PassInput& input) {
       input.rows[rows].push_back(arena.take(network.row_input(rows).size_bytes(run.shape)));
     }
     input.losses.push_back(arena.take(out));
+    if (reports > 0) input.reports.push_back(arena.take(reports));
   }
   return arena;
 }

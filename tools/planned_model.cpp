@@ -88,8 +88,11 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
   }
   if (!source.refusal.empty()) model.notes.push_back("planned only: " + source.refusal);
   if (model.network.layers.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(
-        model.network, make_shape_network(source.architecture, {dtype, options.lora_rank}));
+    ShapeOptions shape{dtype, options.lora_rank};
+    if (source.model && std::holds_alternative<DecoderConfig>(*source.model)) {
+      shape.has_router_loss = std::get<DecoderConfig>(*source.model).router_loss > 0;
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(model.network, make_shape_network(source.architecture, shape));
   }
   note_training(source.architecture, model.sequence * options.sequences, options.lora_rank,
                 model.notes);
@@ -100,6 +103,11 @@ Result<PlannedModel> resolve_planned_model(const PlannedModelOptions& options) {
     model.notes.push_back("rotary positions of " + describe_rotary(decoder.rotary));
     std::string warning = training_warning(decoder);
     if (!warning.empty()) model.notes.push_back(std::move(warning));
+    if (decoder.router_loss > 0) {
+      model.notes.push_back(fmt::format(
+          "training adds {} x load-balancing loss of the experts, as router_aux_loss_coef says",
+          decoder.router_loss));
+    }
   }
   for (const std::string& field : source.defaulted) {
     model.notes.push_back("config.json does not say: " + field);

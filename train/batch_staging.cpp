@@ -49,7 +49,8 @@ bool convertible(DType source, DType target) {
 ByteCount BatchStaging::bytes(const Network& network, const MicroBatchShape& shape,
                               int micro_batches) {
   ByteCount each = Arena::padded(network.layers.front()->input().size_bytes(shape)) +
-                   Arena::padded(network.layers.back()->output().size_bytes(shape));
+                   Arena::padded(network.layers.back()->output().size_bytes(shape)) +
+                   network.report_bytes(shape);
   for (RowInput rows : kRowInputs) {
     each += Arena::padded(network.row_input(rows).size_bytes(shape));
   }
@@ -69,7 +70,14 @@ Result<std::unique_ptr<BatchStaging>> BatchStaging::create(Device& pinning_devic
   STAGECOACH_ASSIGN_OR_RETURN(
       staging->arena_,
       Arena::create_pinned(pinning_device, bytes(network, shape, micro_batches), "batch"));
+  for (size_t layer = 0; layer < network.layers.size(); ++layer) {
+    if (network.layers[layer]->report_bytes(shape) == 0) continue;
+    staging->report_offsets_.push_back(network.report_bytes(shape, static_cast<int>(layer)));
+  }
   for (int m = 0; m < micro_batches; ++m) {
+    if (ByteCount size = network.report_bytes(shape); size > 0) {
+      staging->reports_.push_back(staging->arena_->take(size));
+    }
     staging->inputs_.push_back(staging->arena_->take(staging->input_.size_bytes(shape)));
     staging->outputs_.push_back(staging->arena_->take(staging->output_.size_bytes(shape)));
     for (RowInput rows : kRowInputs) {
@@ -216,6 +224,7 @@ void BatchStaging::fill_views(PassInput& pass) const {
   pass.inputs = inputs_;
   pass.rows = rows_;
   pass.losses = outputs_;
+  if (!pass.inference) pass.reports = reports_;
 }
 
 double BatchStaging::sum_of_losses() const {
@@ -226,6 +235,21 @@ double BatchStaging::sum_of_losses() const {
     for (int64_t row = 0; row < shape_.rows(); ++row) sum += rows[row];
   }
   return sum;
+}
+
+std::optional<double> BatchStaging::mean_of_reports() const {
+  if (reports_.empty()) return std::nullopt;
+  double sum = 0;
+  ByteCount size = shape_.rows() * dtype_size_bytes(DType::kF32);
+  for (ByteCount offset : report_offsets_) {
+    for (const BufferView& all : reports_) {
+      BufferView report = all.slice(offset, size);
+      note_host_read(report.host_data(), report.size, "reports");
+      const float* rows = reinterpret_cast<const float*>(report.host_data());
+      for (int64_t row = 0; row < shape_.rows(); ++row) sum += rows[row];
+    }
+  }
+  return sum / static_cast<double>(report_offsets_.size());
 }
 
 std::vector<float> BatchStaging::outputs(int64_t sequences) const {

@@ -42,9 +42,12 @@ class BatchStaging {
   Status load_inputs(const HostTensor& inputs);
 
   Pinning pinning() const { return arena_->pinning(); }
+  /// Reports are for training alone.
   void fill_views(PassInput& pass) const;
   /// Sum of the last layer's rows, in order, in fp64: the sum of losses.
   double sum_of_losses() const;
+  /// Sum of what layers report, in fp64, divided by the number of layers that do; none: none does.
+  std::optional<double> mean_of_reports() const;
   /// Rows of the first `sequences` sequences of the last layer's output.
   std::vector<float> outputs(int64_t sequences) const;
 
@@ -60,8 +63,9 @@ class BatchStaging {
   MicroBatchShape shape_;
   int64_t micro_batches_ = 0;
   BoundaryInfo input_, label_, output_;
+  std::vector<ByteCount> report_offsets_;  ///< of layers that report, among their micro-batch's
   std::optional<Arena> arena_;
-  std::vector<BufferView> inputs_, outputs_;
+  std::vector<BufferView> inputs_, outputs_, reports_;
   PerRowInput<std::vector<BufferView>> rows_;  ///< of those that the network takes
 };
 

@@ -614,6 +614,12 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
                          {"train", "label_smoothing"}}) {
     STAGECOACH_RETURN_IF_ERROR(compare(entry));
   }
+  // Runs write what it came to; those of versions that did not have it had none.
+  if (value_at(record.config, "train", "router_loss") != "\"auto\"") {
+    STAGECOACH_RETURN_IF_ERROR(compare({"train", "router_loss"}));
+  } else if (config.train.router_loss > 0) {
+    return differs(checkpoint, "train.router_loss", "0", value_at(here, "train", "router_loss"));
+  }
   for (const auto& member : here.find("optimizer")->members()) {
     if (member.first == "device_share") continue;  // who updates changes no bit
     STAGECOACH_RETURN_IF_ERROR(compare({"optimizer", member.first.c_str()}));

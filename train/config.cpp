@@ -116,7 +116,8 @@ Result<Json> override_value(const ConfigField& field, const std::string& text,
     bool bare_number = field.is_text && value.is_number();
     // A folder called 123 is text, but sizes may be written as numbers.
     bool may_be_number = field.is_table || field.key == "train.eval_tokens" ||
-                         field.key == "train.loss_scale" || field.key == "optimizer.device_share";
+                         field.key == "train.loss_scale" || field.key == "train.router_loss" ||
+                         field.key == "optimizer.device_share";
     if (!bare_number || may_be_number) return value;
   }
   if (field.is_text) return Json(text);

@@ -36,6 +36,9 @@ struct DataConfig {
   uint64_t seed = 1;
 };
 
+/// Of train.router_loss: what the model's config.json says.
+inline constexpr double kAutoRouterLoss = -1;
+
 /// `[train]`
 struct RunConfig {
   int64_t iterations = 100;
@@ -51,6 +54,7 @@ struct RunConfig {
   double loss_scale = 0;  ///< of fp16: where it starts; 0: "auto"
   double z_loss = 0;      ///< times the squared log of the softmax denominator; 0 = off
   double label_smoothing = 0;
+  double router_loss = kAutoRouterLoss;  ///< times what balances experts; 0 = off
 };
 
 /// `[optimizer]`

@@ -9,6 +9,7 @@
 
 #include "core/suggest.h"
 #include "hal/device_spec.h"
+#include "model/decoder_config.h"
 #include "scheduler/schedules/schedule.h"
 #include "train/trainer.h"
 
@@ -336,6 +337,26 @@ ConfigField loss_scale_field() {
   return {"train.loss_scale", true, read, show};
 }
 
+ConfigField router_loss_field() {
+  auto read = [](const Json& value, TrainConfig& config) -> Status {
+    if (value.is_string() && value.as_string() == "auto") {
+      config.train.router_loss = kAutoRouterLoss;
+      return Status::ok();
+    }
+    NumberRange range{0, kMostRouterLoss};
+    if (!value.is_number() || !range.contains(value.as_number())) {
+      return not_allowed("\"auto\" or " + range.describe(), "train.router_loss", "\"auto\"");
+    }
+    config.train.router_loss = value.as_number();
+    return Status::ok();
+  };
+  auto show = [](const TrainConfig& config) {
+    double router_loss = config.train.router_loss;
+    return router_loss == kAutoRouterLoss ? Json("auto") : Json(router_loss);
+  };
+  return {"train.router_loss", true, read, show};
+}
+
 ConfigField device_share_field() {
   auto read = [](const Json& value, TrainConfig& config) -> Status {
     if (value.is_string() && value.as_string() == "auto") {
@@ -473,6 +494,7 @@ void add_run(std::vector<ConfigField>& fields) {
   fields.push_back(number_field("train.z_loss", AT(train.z_loss), {0, kMostZLoss}));
   fields.push_back(
       number_field("train.label_smoothing", AT(train.label_smoothing), {0, 1, false, true}));
+  fields.push_back(router_loss_field());
 }
 
 void add_optimizer(std::vector<ConfigField>& fields) {

@@ -65,6 +65,7 @@ Json iteration_metrics_to_json(const IterationMetrics& metrics) {
   json["grad_norm"] = metrics.grad_norm;
   json["lr"] = metrics.lr;
   json["bubble"] = metrics.bubble;
+  if (metrics.router_loss) json["router_loss"] = *metrics.router_loss;
   if (metrics.loss_scale) {
     json["loss_scale"] = *metrics.loss_scale;
     json["skipped"] = metrics.skipped;

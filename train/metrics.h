@@ -20,11 +20,12 @@ struct IterationMetrics {
   double grad_norm = 0;     ///< over all parameters, before clipping
   double lr = 0;            ///< of this iteration's update
   double bubble = 0;        ///< idle share of the compute lanes in this iteration
-  std::optional<double> loss_scale;  ///< of fp16: that this iteration computed with
-  bool skipped = false;              ///< of fp16: gradients overflowed, no update was made
+  std::optional<double> loss_scale;   ///< of fp16: that this iteration computed with
+  std::optional<double> router_loss;  ///< of experts that are kept balanced, see StepLoss
+  bool skipped = false;               ///< of fp16: gradients overflowed, no update was made
 };
 
-/// The line as an object with exactly these keys; the last two in fp16 alone.
+/// The line as an object with exactly these keys; the last three where they mean something.
 Json iteration_metrics_to_json(const IterationMetrics& metrics);
 /// {"iteration", "validation_loss"}: nats per token over the validation tokens evaluated.
 Json validation_metrics_to_json(int64_t iteration, double validation_loss);

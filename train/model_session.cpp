@@ -125,11 +125,32 @@ Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence
   if (const auto* decoder = std::get_if<DecoderConfig>(&source.model)) {
     log_info(
         fmt::format("{}: rotary positions of {}", source.name, describe_rotary(decoder->rotary)));
-    std::string warning = training_warning(*decoder);
-    if (!warning.empty()) log_warning(fmt::format("{}: {}", source.name, warning));
   }
   STAGECOACH_RETURN_IF_ERROR(check_sequence(source, sequence));
   return source;
+}
+
+Status settle_router_loss(RunConfig& train, ModelSource& source) {
+  auto* decoder = std::get_if<DecoderConfig>(&source.model);
+  bool has_experts = decoder != nullptr && decoder->architecture.has_experts();
+  bool is_auto = train.router_loss == kAutoRouterLoss;
+  if (!is_auto && train.router_loss > 0 && !has_experts) {
+    return invalid_argument(
+        fmt::format("train.router_loss = {}, but model '{}' has no experts to balance; expected "
+                    "\"auto\" or 0: leave it out",
+                    train.router_loss, source.name));
+  }
+  if (is_auto) train.router_loss = has_experts ? decoder->router_loss : 0;
+  if (!has_experts) return Status::ok();
+  decoder->router_loss = train.router_loss;
+  if (train.router_loss > 0) {
+    log_info(fmt::format("{}: loss + {} x load-balancing loss of its experts, as {} says",
+                         source.name, train.router_loss,
+                         is_auto ? "router_aux_loss_coef in config.json" : "train.router_loss"));
+  }
+  std::string warning = training_warning(*decoder);
+  if (!warning.empty()) log_warning(fmt::format("{}: {}", source.name, warning));
+  return Status::ok();
 }
 
 Result<std::vector<std::unique_ptr<Device>>> open_configured_devices(
@@ -247,6 +268,10 @@ Result<ModelSession> open_model_session(const BackendRegistry& backends, const T
   ModelSession session;
   STAGECOACH_ASSIGN_OR_RETURN(session.source,
                               resolve_model_for(config.model, config.data.sequence));
+  // Nothing is trained.
+  RunConfig run = config.train;
+  run.router_loss = 0;
+  STAGECOACH_RETURN_IF_ERROR(settle_router_loss(run, session.source));
   STAGECOACH_ASSIGN_OR_RETURN(session.devices, open_configured_devices(backends, config));
   STAGECOACH_ASSIGN_OR_RETURN(session.trainer,
                               make_trainer(session.source, head, config, session.devices));

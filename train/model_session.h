@@ -26,6 +26,10 @@ struct ModelSession {
 /// model's positions is refused.
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence);
 
+/// Settles train.router_loss, "auto" being what the model's config.json says, in both; a line tells
+/// where it is on. Refused: one above 0 for a model without experts.
+Status settle_router_loss(RunConfig& train, ModelSource& source);
+
 /// Opens devices.use; devices.memory, unless "auto", limits every device that has no limit of its
 /// own. With train.deterministic = true they compute only in ways that repeat bit for bit. Errors:
 /// those of `BackendRegistry::open_devices`.

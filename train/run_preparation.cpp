@@ -317,6 +317,7 @@ Result<std::unique_ptr<PreparedRun>> prepare_run(const TrainConfig& config,
   ModelConfig model = config.model;
   progress.phase("reading model and data");
   STAGECOACH_ASSIGN_OR_RETURN(run->session.source, resolve_model_for(model, config.data.sequence));
+  STAGECOACH_RETURN_IF_ERROR(settle_router_loss(run->config.train, run->session.source));
   STAGECOACH_RETURN_IF_ERROR(prepare_data(*run, progress));
   STAGECOACH_RETURN_IF_ERROR(prepare_resume(*run));
   if (run->is_already_finished) return run;

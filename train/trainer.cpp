@@ -636,7 +636,10 @@ Result<StepLoss> Trainer::forward_backward(const HostTensor& inputs, const HostT
   STAGECOACH_RETURN_IF_ERROR(impl.start_pass(plan, batch, pass));
   impl.gradients_pending = true;
   if (impl.update_mode() == UpdateMode::kBarrier) STAGECOACH_RETURN_IF_ERROR(impl.drain());
-  return impl.pass_loss(batch, targets);
+  STAGECOACH_ASSIGN_OR_RETURN(StepLoss result, impl.pass_loss(batch, targets));
+  result.router_loss = batch.mean_of_reports();
+  if (result.router_loss) *result.router_loss /= static_cast<double>(targets);
+  return result;
 }
 
 Result<StepLoss> Trainer::evaluate(const HostTensor& inputs, const HostTensor& labels,

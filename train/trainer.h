@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ struct LossOptions {
 struct StepLoss {
   double loss = 0;      ///< mean over targets, nats
   int64_t targets = 0;  ///< labels that counted
+  /// Of networks whose layers report a loss of their own, that of a target in their mean, without
+  /// its coefficient: no part of `loss`.
+  std::optional<double> router_loss = {};
 };
 
 /// One optimizer step that has ended.

@@ -339,6 +339,7 @@ Status TrainingRun::log(const StepUpdate& update) {
   IterationMetrics metrics;
   metrics.iteration = update.iteration;
   metrics.loss = begun.loss.loss;
+  metrics.router_loss = begun.loss.router_loss;
   metrics.tokens = begun.targets;
   metrics.tokens_per_s = static_cast<double>(logged_targets_) / logged_seconds_;
   metrics.grad_norm = update.gradient_norm;

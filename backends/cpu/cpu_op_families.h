@@ -47,6 +47,8 @@ Status cpu_join_master(const OpCall& call, TaskPool& pool);
 Status cpu_split_master(const OpCall& call, TaskPool& pool);
 Status cpu_route_forward(const OpCall& call, TaskPool& pool);
 Status cpu_route_backward(const OpCall& call, TaskPool& pool);
+Status cpu_balance_forward(const OpCall& call, TaskPool& pool);
+Status cpu_balance_backward(const OpCall& call, TaskPool& pool);
 Status cpu_group_rows(const OpCall& call, TaskPool& pool);
 Status cpu_gather_rows(const OpCall& call, TaskPool& pool);
 Status cpu_combine_rows(const OpCall& call, TaskPool& pool);

@@ -60,6 +60,8 @@ constexpr std::array<Entry, kOpKindCount> kEntries = {{
     {cpu_split_master, kOwn},
     {cpu_route_forward, kOwn},
     {cpu_route_backward, kOwn},
+    {cpu_balance_forward, kOwn},
+    {cpu_balance_backward, kOwn},
     {cpu_group_rows, kOwn},
     {cpu_gather_rows, kOwn},
     {cpu_combine_rows, kOwn},

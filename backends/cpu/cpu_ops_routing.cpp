@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 
 #include "backends/cpu/cpu_op_families.h"
@@ -101,6 +102,96 @@ Status cpu_route_backward(const OpCall& call, TaskPool& pool) {
       for (int64_t k = 0; k < count; ++k) grad[choices[k]] += weights[k] * upper[k];
     }
     write_floats(out, row * experts, experts, grad, false);
+  });
+  return Status::ok();
+}
+
+namespace {
+
+/// What pulls a sequence's rows away from experts: the gradient of its losses' sum by their shares
+/// of a row's softmax, the same for all rows that count.
+struct SequencePulls {
+  const float* pulls;       ///< [S, E]
+  const uint32_t* counted;  ///< [S]: rows that count, which come first
+};
+
+/// Choices of an expert among those numbered below `end`; `first` and `last` are its places.
+int64_t choices_below(const int32_t* first, const int32_t* last, int64_t end) {
+  return std::lower_bound(first, last, end) - first;
+}
+
+void find_pulls(const OpCall& call, int64_t sequence, float* pulls, uint32_t& counted) {
+  int64_t experts = call.inputs[0].shape[1];
+  int64_t choices = call.inputs[1].shape[0] / call.inputs[0].shape[0];
+  const auto* order = typed_data<int32_t>(call.inputs[1]);
+  const auto* offsets = typed_data<int32_t>(call.inputs[2]);
+  const int32_t* labels = typed_data<int32_t>(call.inputs[3]) + sequence * call.sequence;
+  int64_t targets = std::count_if(labels, labels + call.sequence, [](int32_t l) { return l >= 0; });
+  int64_t rows = call.sequence;
+  while (rows > 0 && labels[rows - 1] < 0) --rows;
+  counted = static_cast<uint32_t>(rows);
+  if (rows == 0) return;
+  int64_t first_choice = sequence * call.sequence * choices;
+  auto length = static_cast<float>(rows);
+  float pull = static_cast<float>(targets) / length * (static_cast<float>(experts) / length);
+  for (int64_t e = 0; e < experts; ++e) {
+    const int32_t* first = order + offsets[e];
+    const int32_t* last = order + offsets[e + 1];
+    int64_t chosen = choices_below(first, last, first_choice + rows * choices) -
+                     choices_below(first, last, first_choice);
+    pulls[e] = pull * static_cast<float>(chosen);
+  }
+}
+
+/// body(row, logits as fp32, pulls) for all rows; pulls are null for rows that do not count.
+template <typename Body>
+void for_balanced_rows(const OpCall& call, TaskPool& pool, const Body& body) {
+  const TensorView& logits = call.inputs[0];
+  int64_t experts = logits.shape[1];
+  int64_t sequences = logits.shape[0] / call.sequence;
+  ScratchFrame frame;
+  float* pulls = frame.floats(sequences * experts);
+  uint32_t* counted = frame.words(sequences);
+  for_tiles(pool, sequences, 1, [&](int64_t first, int64_t end) {
+    for (int64_t s = first; s < end; ++s) find_pulls(call, s, pulls + s * experts, counted[s]);
+  });
+  for_logit_rows(pool, logits, [&](int64_t row, const float* values) {
+    int64_t s = row / call.sequence;
+    bool counts = row % call.sequence < static_cast<int64_t>(counted[s]);
+    body(row, values, counts ? pulls + s * experts : nullptr);
+  });
+}
+
+}  // namespace
+
+Status cpu_balance_forward(const OpCall& call, TaskPool& pool) {
+  int64_t experts = call.inputs[0].shape[1];
+  auto* losses = typed_data<float>(call.outputs[0]);
+  for_balanced_rows(call, pool, [&](int64_t row, const float* values, const float* pulls) {
+    losses[row] = 0.0f;
+    if (pulls == nullptr) return;
+    ScratchFrame frame;
+    float* shares = frame.floats(experts);
+    Softmax softmax = softmax_of(values, experts);
+    vec::exp_shifted(shares, values, softmax.maximum, 1.0f, experts);
+    losses[row] = vec::dot(pulls, shares, experts) / softmax.sum;
+  });
+  return Status::ok();
+}
+
+Status cpu_balance_backward(const OpCall& call, TaskPool& pool) {
+  const TensorView& out = call.outputs[0];
+  int64_t experts = out.shape[1];
+  for_balanced_rows(call, pool, [&](int64_t row, const float* values, const float* pulls) {
+    if (pulls == nullptr) return;
+    ScratchFrame frame;
+    float* grad = frame.floats(experts);
+    Softmax softmax = softmax_of(values, experts);
+    vec::exp_shifted(grad, values, softmax.maximum, 1.0f, experts);
+    float loss = vec::dot(pulls, grad, experts) / softmax.sum;
+    float scale = call.scale / softmax.sum;
+    for (int64_t e = 0; e < experts; ++e) grad[e] *= scale * (pulls[e] - loss);
+    write_floats(out, row * experts, experts, grad, true);
   });
   return Status::ok();
 }

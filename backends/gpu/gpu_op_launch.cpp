@@ -60,6 +60,8 @@ Status add_launches(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& b
       break;
     case OpKind::kRouteForward:
     case OpKind::kRouteBackward:
+    case OpKind::kBalanceForward:
+    case OpKind::kBalanceBackward:
     case OpKind::kGroupRows:
     case OpKind::kGatherRows:
     case OpKind::kCombineRows:

@@ -27,6 +27,31 @@ void plan_routing(const OpCall& call, GpuLaunchBuilder& builder) {
   builder.flag(call.over_chosen);
 }
 
+/// Blocks share out the rows of each sequence; every one finds out anew what its sequence chose.
+Status plan_balance(const OpCall& call, GpuLaunchBuilder& builder) {
+  static constexpr StorageKernels kForward = STAGECOACH_STORAGE_KERNELS("balance_forward");
+  static constexpr StorageKernels kBackward = STAGECOACH_STORAGE_KERNELS("balance_backward");
+  constexpr int64_t kRowsOfBlock = 64;
+  constexpr int64_t kMostExperts = 8192;  // their pulls lie in shared memory
+  bool forward = call.kind == OpKind::kBalanceForward;
+  const TensorView& logits = call.inputs[0];
+  int64_t rows = logits.shape[0], experts = logits.shape[1];
+  int64_t parts = tiles_of(call.sequence, kRowsOfBlock);
+  int64_t blocks = rows / call.sequence * parts;
+  if (experts > kMostExperts || blocks > std::numeric_limits<int32_t>::max()) {
+    return unimplemented(fmt::format(
+        "a balance of {} experts over {} rows, more than a launch takes", experts, rows));
+  }
+  builder.launch((forward ? kForward : kBackward).of(logits.dtype), blocks, 1, kThreads,
+                 experts * dtype_size_bytes(DType::kF32));
+  builder.tensor(call.outputs[0]);
+  for (size_t i = 0; i < 4; ++i) builder.tensor(call.inputs[i]);
+  builder.integer(experts).integer(call.inputs[1].shape[0] / rows);
+  builder.integer(call.sequence).integer(parts);
+  if (!forward) builder.real(call.scale);
+  return Status::ok();
+}
+
 void plan_group_rows(const OpCall& call, GpuLaunchBuilder& builder) {
   const TensorView& choices = call.inputs[0];
   int64_t experts = call.outputs[2].shape[0] - 1;
@@ -116,6 +141,9 @@ Status plan_grouped_matmul(const OpCall& call, const GpuArch& arch, GpuLaunchBui
 
 Status plan_experts(const OpCall& call, const GpuArch& arch, GpuLaunchBuilder& builder) {
   switch (call.kind) {
+    case OpKind::kBalanceForward:
+    case OpKind::kBalanceBackward:
+      return plan_balance(call, builder);
     case OpKind::kGroupRows:
       plan_group_rows(call, builder);
       break;

@@ -91,6 +91,74 @@ TEST_P(ExpertOpsTest, EqualLogitsGoToTheLowestExpertAndNanToNobodyBeforeNumbers)
   EXPECT_EQ(read_ids(choices), Ids({1, 2, 4, 0, 1, 3, 3, 1, 0, 0, 1, 2}));
 }
 
+TEST_P(ExpertOpsTest, BalanceOfSequences) {
+  for (const ExpertCase& size : kCases) {
+    for (int64_t sequences : {int64_t{1}, int64_t{2}, int64_t{3}}) {
+      if (size.rows % sequences != 0) continue;
+      int64_t sequence = size.rows / sequences;
+      Values logits = rig_.random(size.rows * size.experts, dtype(), 2.0);
+      Ids chosen = reference::route(logits, size.experts, size.count, false).choices;
+      reference::Grouping groups = reference::group(chosen, size.experts);
+      // Prompts, and of the last of several sequences no target at all.
+      Ids labels(static_cast<size_t>(size.rows));
+      for (int64_t row = 0; row < size.rows; ++row) {
+        bool is_ignored = row % 3 == 1 || (sequences > 1 && row >= size.rows - sequence);
+        labels[static_cast<size_t>(row)] = is_ignored ? -1 : 7;
+      }
+      Shape wide = {size.rows, size.experts};
+      TensorView logits_tensor = tensor(wide, logits);
+      TensorView order = ids({size.rows * size.count}, groups.order);
+      TensorView offsets = ids({size.experts + 1}, groups.offsets);
+      TensorView labels_tensor = rig_.tensor(labels);
+      TensorView losses = rig_.poisoned(DType::kF32, {size.rows});
+      OpCall forward = make_call(OpKind::kBalanceForward, {losses},
+                                 {logits_tensor, order, offsets, labels_tensor});
+      forward.sequence = sequence;
+      rig_.run(forward);
+      expect_near(losses,
+                  reference::balance(logits, chosen, labels, size.experts, size.count, sequence));
+
+      Values old = rig_.random(wide.element_count(), dtype());
+      TensorView grad = tensor(wide, old);
+      OpCall backward = make_call(OpKind::kBalanceBackward, {grad},
+                                  {logits_tensor, order, offsets, labels_tensor});
+      backward.sequence = sequence;
+      backward.scale = 0.75f;
+      rig_.run(backward);
+      Values expected =
+          reference::balance_grad(logits, chosen, labels, size.experts, size.count, sequence);
+      for (double& value : expected) value *= 0.75;
+      expect_near(grad, sum(old, expected));
+    }
+  }
+}
+
+/// A sequence's numbers are the same bits whatever lies beside it: micro-batches change nothing.
+TEST_P(ExpertOpsTest, BalanceOfASequenceDoesNotDependOnOthers) {
+  constexpr int64_t kExperts = 8, kCount = 2, kSequence = 21;
+  Values logits = rig_.random(2 * kSequence * kExperts, dtype(), 2.0);
+  Ids labels(2 * kSequence, 3);
+  labels[kSequence - 1] = labels.back() = -1;
+  auto run = [&](int64_t first, int64_t count) {
+    Values part(logits.begin() + first * kExperts, logits.begin() + (first + count) * kExperts);
+    Ids chosen = reference::route(part, kExperts, kCount, false).choices;
+    reference::Grouping groups = reference::group(chosen, kExperts);
+    TensorView grad = tensor({count, kExperts}, Values(part.size()));
+    OpCall call =
+        make_call(OpKind::kBalanceBackward, {grad},
+                  {tensor({count, kExperts}, part), ids({count * kCount}, groups.order),
+                   ids({kExperts + 1}, groups.offsets),
+                   rig_.tensor(Ids(labels.begin() + first, labels.begin() + first + count))});
+    call.sequence = kSequence;
+    rig_.run(call);
+    return rig_.read(grad);
+  };
+  Values both = run(0, 2 * kSequence), second = run(kSequence, kSequence);
+  Values tail(both.begin() + kSequence * kExperts, both.end());
+  EXPECT_EQ(tail, second);
+  EXPECT_NE(tail, Values(tail.size()));
+}
+
 TEST_P(ExpertOpsTest, GroupingGatheringAndCombining) {
   for (const ExpertCase& size : kCases) {
     Shape narrow = {size.rows, size.count};

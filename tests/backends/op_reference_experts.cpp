@@ -77,6 +77,60 @@ Values route_grad(const Values& weights_grad, const Values& logits, const Ids& c
   return result;
 }
 
+namespace {
+
+/// body(row, softmax of its logits, what its loss is the product of that with).
+template <typename Body>
+void for_balanced_rows(const Values& logits, const Ids& choices, const Ids& labels, int64_t experts,
+                       int64_t count, int64_t sequence, const Body& body) {
+  auto width = static_cast<size_t>(experts), length = static_cast<size_t>(sequence);
+  for (size_t first = 0; first < labels.size(); first += length) {
+    size_t rows = 0;
+    double targets = 0;
+    for (size_t t = 0; t < length; ++t) {
+      if (labels[first + t] < 0) continue;
+      rows = t + 1;
+      ++targets;
+    }
+    Values chosen(width);
+    for (size_t row = first; row < first + rows; ++row) {
+      for (int32_t e : chosen_by(choices, row, count)) chosen[static_cast<size_t>(e)] += 1;
+    }
+    auto n = static_cast<double>(rows);
+    for (double& value : chosen) value *= targets / n * static_cast<double>(experts) / n;
+    for (size_t row = first; row < first + rows; ++row) {
+      body(row, softmax(row_of(logits, row, width), all_experts(experts)), chosen);
+    }
+  }
+}
+
+}  // namespace
+
+Values balance(const Values& logits, const Ids& choices, const Ids& labels, int64_t experts,
+               int64_t count, int64_t sequence) {
+  Values losses(labels.size());
+  for_balanced_rows(logits, choices, labels, experts, count, sequence,
+                    [&](size_t row, const Values& shares, const Values& pulls) {
+                      for (size_t e = 0; e < pulls.size(); ++e) losses[row] += shares[e] * pulls[e];
+                    });
+  return losses;
+}
+
+Values balance_grad(const Values& logits, const Ids& choices, const Ids& labels, int64_t experts,
+                    int64_t count, int64_t sequence) {
+  Values grad(logits.size());
+  for_balanced_rows(logits, choices, labels, experts, count, sequence,
+                    [&](size_t row, const Values& shares, const Values& pulls) {
+                      for (size_t e = 0; e < pulls.size(); ++e) {
+                        for (size_t j = 0; j < pulls.size(); ++j) {
+                          double slope = shares[e] * ((e == j ? 1.0 : 0.0) - shares[j]);
+                          grad[row * pulls.size() + j] += pulls[e] * slope;
+                        }
+                      }
+                    });
+  return grad;
+}
+
 Grouping group(const Ids& choices, int64_t experts) {
   Grouping result;
   result.places.resize(choices.size());

@@ -16,6 +16,13 @@ Routing route(const Values& logits, int64_t experts, int64_t count, bool over_ch
 Values route_grad(const Values& weights_grad, const Values& logits, const Ids& choices,
                   int64_t experts, int64_t count, bool over_chosen);
 
+/// A row's part of its sequence's load-balancing loss, times the sequence's targets (see
+/// balance_forward), and the gradient of their sum by the logits, with the choices held.
+Values balance(const Values& logits, const Ids& choices, const Ids& labels, int64_t experts,
+               int64_t count, int64_t sequence);
+Values balance_grad(const Values& logits, const Ids& choices, const Ids& labels, int64_t experts,
+                    int64_t count, int64_t sequence);
+
 struct Grouping {
   Ids order, places, offsets;
   Ids experts;  ///< of each grouped row

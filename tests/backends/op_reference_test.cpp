@@ -224,6 +224,30 @@ TEST_F(OpReferenceTest, ExpertGradients) {
   }
 }
 
+TEST_F(OpReferenceTest, BalanceOfExperts) {
+  constexpr int64_t kExperts = 5, kCount = 2, kSequence = 4;
+  Values logits = rig_.random(3 * kSequence * kExperts);
+  // A whole sequence, one with padding and a row without a target of its own, and one of nothing.
+  Ids labels = {1, 2, 3, 4, 5, -1, 6, -1, -1, -1, -1, -1};
+  Ids choices = reference::route(logits, kExperts, kCount, false).choices;
+  auto losses = [&](const Values& l) {
+    return reference::balance(l, choices, labels, kExperts, kCount, kSequence);
+  };
+  expect_gradient(logits,
+                  reference::balance_grad(logits, choices, labels, kExperts, kCount, kSequence),
+                  [&](const Values& l) {
+                    double total = 0;
+                    for (double loss : losses(l)) total += loss;
+                    return total;
+                  });
+  Values found = losses(logits);
+  for (size_t row = 7; row < found.size(); ++row) EXPECT_EQ(found[row], 0);
+  // Of even shares it is the number of choices, whatever they are.
+  Values even = losses(Values(logits.size(), 0.5));
+  EXPECT_NEAR(even[0] + even[1] + even[2] + even[3], 4 * kCount, 1e-12);
+  EXPECT_NEAR(even[4] + even[5] + even[6], 2 * kCount, 1e-12);
+}
+
 TEST_F(OpReferenceTest, DropoutKeepsTheStatedShare) {
   constexpr int64_t kCount = 100000;
   Values factors = reference::dropout_factors({rig_.engine()(), 1, 2, 3, 4}, 0.25f, kCount);

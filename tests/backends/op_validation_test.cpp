@@ -349,6 +349,18 @@ TEST_F(OpValidationTest, Experts) {
   };
   expect_refused(make_call(OpKind::kRouteForward, {i32({6, 6}), f32({6, 6})}, {f32({6, 5})}),
                  "6 experts are chosen, expected at most the 5 that there are");
+  auto balance = [this] {
+    OpCall call = make_call(OpKind::kBalanceForward, {f32({6})},
+                            {f32({6, 5}), i32({12}), i32({6}), i32({6})});
+    call.sequence = 3;
+    return call;
+  };
+  expect_refused(
+      balance(), [](OpCall& call) { call.sequence = 4; },
+      "there are 6 rows, expected whole sequences of 4 rows");
+  expect_refused(
+      balance(), [this](OpCall& call) { call.inputs[3] = i32({5}); },
+      "operand labels has shape [5], expected dimension 0 to be 6");
   expect_refused(
       group(), [this](OpCall& call) { call.outputs[0] = i32({11}); },
       "there are 11 grouped rows, expected 2 for each of 6 rows");

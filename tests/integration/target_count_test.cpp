@@ -59,7 +59,7 @@ struct Training {
 };
 
 /// A network whose rows go to two of five experts.
-Network make_experts() {
+Network make_experts(double router_loss = 0) {
   DecoderConfig config;
   Architecture& a = config.architecture;
   a.family = ModelFamily::kQwen3Moe;
@@ -75,17 +75,19 @@ Network make_experts() {
   a.experts_per_token = 2;
   config.initializer_range = 0.2;
   config.normalizes_choice = true;
+  config.router_loss = router_loss;
   return make_decoder(config, NetworkHead::kLoss, DType::kF32, kLength).value();
 }
 
-Training begin(const TinyRun& run, bool has_experts = false) {
+Training begin(const TinyRun& run, bool has_experts = false, double router_loss = 0) {
   Training training;
   training.devices = built_in_backends().open_devices(run.devices).value();
   std::vector<Device*> pointers;
   for (const auto& device : training.devices) pointers.push_back(device.get());
-  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(
-      has_experts ? make_experts() : make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
-      pointers, run.options);
+  Result<std::unique_ptr<Trainer>> trainer =
+      Trainer::create(has_experts ? make_experts(router_loss)
+                                  : make_gpt2(run.model, NetworkHead::kLoss, run.dtype).value(),
+                      pointers, run.options);
   EXPECT_TRUE(trainer.is_ok()) << trainer.status().to_string();
   training.trainer = std::move(trainer).value();
   training.trainer->initialize_parameters();
@@ -131,6 +133,7 @@ std::pair<double, std::string> distance(const Tensors& one, const Tensors& other
 
 struct Outcome {
   std::vector<double> losses;
+  std::vector<double> router_losses;  ///< where there are any
   Tensors tensors;
 };
 
@@ -148,8 +151,9 @@ TinyRun run_of(int micro_batches, int64_t rounds, const std::string& devices) {
   return run;
 }
 
-Outcome train(const TinyRun& run, double learning_rate = 0.1, bool has_experts = false) {
-  Training training = begin(run, has_experts);
+Outcome train(const TinyRun& run, double learning_rate = 0.1, bool has_experts = false,
+              double router_loss = 0) {
+  Training training = begin(run, has_experts, router_loss);
   Outcome outcome;
   for (int i = 0; i < kSteps; ++i) {
     Batch batch = batch_of(i);
@@ -159,6 +163,7 @@ Outcome train(const TinyRun& run, double learning_rate = 0.1, bool has_experts =
     EXPECT_EQ(loss->targets, batch.targets);
     EXPECT_TRUE(training.trainer->step(learning_rate).is_ok());
     outcome.losses.push_back(loss->loss);
+    if (loss->router_loss) outcome.router_losses.push_back(*loss->router_loss);
     // Field report 36: what the caller owns stays as it is.
     EXPECT_EQ(batch.labels, before.labels);
     EXPECT_EQ(batch.inputs, before.inputs);
@@ -172,6 +177,10 @@ void expect_close(const Outcome& one, const Outcome& other, const std::string& w
                   const std::string& left_out = "none") {
   for (size_t i = 0; i < one.losses.size(); ++i) {
     EXPECT_NEAR(one.losses[i], other.losses[i], 1e-6 * one.losses[i]) << what;
+  }
+  ASSERT_EQ(one.router_losses.size(), other.router_losses.size()) << what;
+  for (size_t i = 0; i < one.router_losses.size(); ++i) {
+    EXPECT_NEAR(one.router_losses[i], other.router_losses[i], 1e-6 * one.router_losses[i]) << what;
   }
   auto [most, name] = distance(one.tensors, other.tensors, left_out);
   EXPECT_LE(most, 1e-6) << what << ": " << name;
@@ -204,6 +213,52 @@ TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothingWithLossTerms) {
   expect_close(one, trained(run_of(2, 1, "cpu:2")), "2 micro-batches, cpu:2");
   expect_close(one, trained(run_of(4, 1, "cpu:3")), "4 micro-batches, cpu:3");
   expect_close(one, trained(run_of(4, 2, "cpu:2")), "2 rounds, cpu:2");
+}
+
+// The experts' balance is one of sequences, which micro-batches never cut.
+TEST(TargetCount, MicroBatchesRoundsAndDevicesChangeNothingWithARouterLoss) {
+  auto trained = [](const TinyRun& run) { return train(run, 0.1, true, 0.2); };
+  Outcome one = trained(run_of(1, 1, "cpu:1"));
+  ASSERT_EQ(one.router_losses.size(), kSteps);
+  // Two experts a token: 2 where they are balanced.
+  for (double loss : one.router_losses) EXPECT_GT(loss, 1.9);
+  Outcome without = train(run_of(1, 1, "cpu:1"), 0.1, true);
+  EXPECT_TRUE(without.router_losses.empty());
+  EXPECT_EQ(without.losses.front(), one.losses.front());
+  EXPECT_GT(distance(one.tensors, without.tensors).first, 1e-3);
+  expect_close(one, trained(run_of(2, 1, "cpu:2")), "2 micro-batches, cpu:2");
+  expect_close(one, trained(run_of(4, 1, "cpu:3")), "4 micro-batches, cpu:3");
+  expect_close(one, trained(run_of(4, 2, "cpu:2")), "2 rounds, cpu:2");
+  // Bit for bit where micro-batches are the same: bound stages, split and recomputed backwards.
+  Outcome streamed = trained(run_of(4, 1, "cpu:2"));
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    for (const char* activations : {"keep", "recompute"}) {
+      TinyRun run = run_of(4, 1, "cpu:2");
+      run.options.schedule = schedule;
+      run.options.activations = activations;
+      Outcome bound = trained(run);
+      EXPECT_EQ(bound.losses, streamed.losses) << schedule << activations;
+      EXPECT_EQ(bound.router_losses, streamed.router_losses) << schedule << activations;
+      EXPECT_EQ(bound.tensors, streamed.tensors) << schedule << activations;
+    }
+  }
+}
+
+// Evaluation has the bits that it has without, and tells nothing of it.
+TEST(TargetCount, ARouterLossIsPartOfTrainingAndNotOfEvaluation) {
+  Batch batch = batch_of(0);
+  Shape shape{kSequences, kLength};
+  auto evaluate = [&](Trainer& trainer) {
+    Result<StepLoss> loss =
+        trainer.evaluate(HostTensor::of(batch.inputs, shape), HostTensor::of(batch.labels, shape));
+    EXPECT_FALSE(loss->router_loss.has_value());
+    return loss->loss;
+  };
+  Training plain = begin(run_of(2, 1, "cpu:1"), true);
+  Training balanced = begin(run_of(2, 1, "cpu:1"), true, 0.5);
+  EXPECT_EQ(evaluate(*plain.trainer), evaluate(*balanced.trainer));
+  EXPECT_FALSE(pass(*plain.trainer, batch)->router_loss.has_value());
+  EXPECT_TRUE(pass(*balanced.trainer, batch)->router_loss.has_value());
 }
 
 // Of the same weights: evaluation has the bits that it has without, training another loss.

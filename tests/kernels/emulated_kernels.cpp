@@ -47,6 +47,9 @@ struct Invoke<Kernel> {
   STAGECOACH_KERNELS(space, name##_d64), STAGECOACH_KERNELS(space, name##_d128), \
       STAGECOACH_KERNELS(space, name##_d256)
 
+#define STAGECOACH_PASS_KERNELS(space, name) \
+  STAGECOACH_KERNELS(space, name##_forward), STAGECOACH_KERNELS(space, name##_backward)
+
 // Exist for matrix units only; here their names and arguments are checked.
 #define STAGECOACH_GENERAL_KERNELS(space, name)                                         \
   STAGECOACH_KERNEL(space, name##_d64_bf16), STAGECOACH_KERNEL(space, name##_d64_fp16), \
@@ -101,8 +104,8 @@ const std::map<std::string_view, EmulatedKernel>& table() {
       STAGECOACH_KERNELS(matmul, matmul_nt),
       STAGECOACH_KERNELS(matmul, matmul_tn),
       STAGECOACH_KERNELS(matmul, matmul_tt),
-      STAGECOACH_KERNELS(experts, route_forward),
-      STAGECOACH_KERNELS(experts, route_backward),
+      STAGECOACH_PASS_KERNELS(experts, route),
+      STAGECOACH_PASS_KERNELS(experts, balance),
       STAGECOACH_KERNELS(experts, gather_rows),
       STAGECOACH_KERNELS(experts, combine_rows),
       STAGECOACH_KERNELS(experts, combine_backward),

@@ -1,5 +1,6 @@
 // The cases of the operations of experts.
 
+#include <algorithm>
 #include <array>
 
 #include "tests/kernels/op_case.h"
@@ -14,6 +15,7 @@ constexpr DType kI32 = DType::kI32;
 
 struct ExpertCase {
   int64_t rows, experts, count, in_columns, out_columns;
+  int64_t sequences = 1;
 
   int64_t places() const { return rows * count; }
   Shape narrow() const { return {rows, count}; }
@@ -21,9 +23,9 @@ struct ExpertCase {
 
 std::vector<ExpertCase> expert_cases(bool large) {
   if (large) {
-    return {{1, 128, 8, 192, 512}, {1000, 128, 8, 512, 384}, {4096, 32, 4, 720, 1001}};
+    return {{1, 128, 8, 192, 512}, {1000, 128, 8, 512, 384, 4}, {4096, 32, 4, 720, 1001}};
   }
-  return {{1, 1, 1, 1, 1}, {5, 40, 2, 17, 9}, {90, 3, 2, 40, 136}};
+  return {{1, 1, 1, 1, 1}, {5, 40, 2, 17, 9}, {90, 3, 2, 40, 136, 3}};
 }
 
 /// How rows choose and what follows from it: choices, weights, order, places, offsets.
@@ -79,6 +81,29 @@ void add_routing(std::vector<Maker>& makers, DType dtype, const ExpertCase& size
   if (size.experts == 1) return;
   makers.push_back(
       [=](CaseMaker& m) { return grouping(m, size, choose(m, dtype, size, false).choices()); });
+}
+
+/// Sequences of `sequence` rows, or one of all, with labels that are ignored here and there, and of
+/// the first sequence in its latter half.
+void add_balance(std::vector<Maker>& makers, DType dtype, const ExpertCase& size) {
+  for (bool forward : {true, false}) {
+    makers.push_back([=](CaseMaker& m) {
+      Chosen chosen = choose(m, dtype, size, false);
+      int64_t sequence = size.rows % size.sequences == 0 ? size.rows / size.sequences : size.rows;
+      HostTensor labels = m.ids(size.rows, -1, 3);
+      for (int64_t row = sequence / 2; row < sequence; ++row) {
+        std::fill_n(labels.bytes.data() + 4 * row, 4, std::byte{0xff});
+      }
+      Shape wide = {size.rows, size.experts};
+      OpCase test = make_case(forward ? "balance" : "balance backward",
+                              forward ? OpKind::kBalanceForward : OpKind::kBalanceBackward,
+                              {forward ? m.poisoned(kF32, {size.rows}) : m.random(dtype, wide)},
+                              {chosen.logits, chosen.order(), chosen.offsets(), labels});
+      test.call.sequence = sequence;
+      test.call.scale = forward ? 1.0f : 0.75f;
+      return test;
+    });
+  }
 }
 
 void add_rows(std::vector<Maker>& makers, DType dtype, const ExpertCase& size) {
@@ -157,6 +182,7 @@ void add_products(std::vector<Maker>& makers, DType dtype, const ExpertCase& siz
 void add_experts(std::vector<Maker>& makers, DType dtype, bool large) {
   for (const ExpertCase& size : expert_cases(large)) {
     add_routing(makers, dtype, size);
+    add_balance(makers, dtype, size);
     add_rows(makers, dtype, size);
     add_products(makers, dtype, size);
   }

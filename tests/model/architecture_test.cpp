@@ -20,8 +20,10 @@ using ::testing::HasSubstr;
 constexpr ProfileRates kRates{1e12, 80e9};
 
 Network shape_network(const Architecture& architecture, int64_t lora_rank = 0,
-                      DType dtype = DType::kBF16, bool has_documents = false) {
-  Result<Network> network = make_shape_network(architecture, {dtype, lora_rank, has_documents});
+                      DType dtype = DType::kBF16, bool has_documents = false,
+                      bool has_router_loss = false) {
+  Result<Network> network =
+      make_shape_network(architecture, {dtype, lora_rank, has_documents, has_router_loss});
   EXPECT_TRUE(network.is_ok()) << network.status().to_string();
   return std::move(network).value();
 }
@@ -126,6 +128,7 @@ std::vector<DecoderConfig> small_decoders() {
       if (family == ModelFamily::kQwen3Moe || is_gpt_oss) {
         a.experts = 12;
         a.experts_per_token = has_bias ? 1 : 3;
+        config.router_loss = has_bias ? 0 : 0.001;
       }
       a.ties_head = a.attention_bias = has_bias;
       a.mlp_bias = (has_bias && family == ModelFamily::kLlama) || is_gpt_oss;
@@ -145,7 +148,8 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
             make_decoder(config, NetworkHead::kLoss, dtype, micro_batch.sequence, {},
                          /*has_documents=*/true);
         ASSERT_TRUE(real.is_ok()) << real.status().to_string();
-        Network shape = shape_network(config.architecture, 0, dtype, /*has_documents=*/true);
+        Network shape = shape_network(config.architecture, 0, dtype, /*has_documents=*/true,
+                                      config.router_loss > 0);
         EXPECT_EQ(shape.parameter_count(), real->parameter_count());
         EXPECT_EQ(real->parameter_count(), real->trained_parameter_count());
         std::vector<LayerProfile> expected = profile_network(*real, micro_batch, kRates);
@@ -161,6 +165,8 @@ TEST(Architecture, ADecodersProfileIsThatOfItsNetwork) {
           EXPECT_EQ(a.gradient_sum_bytes, b.gradient_sum_bytes);
           EXPECT_EQ(a.boundary_bytes, b.boundary_bytes);
           EXPECT_EQ(a.row_bytes.values, b.row_bytes.values);
+          EXPECT_EQ(a.report_bytes, b.report_bytes);
+          EXPECT_EQ(a.report_bytes > 0, config.router_loss > 0 && a.name.starts_with("layers."));
           EXPECT_EQ(a.saved_bytes, b.saved_bytes);
           EXPECT_EQ(a.forward_workspace_bytes, b.forward_workspace_bytes);
           EXPECT_EQ(a.backward_workspace_bytes, b.backward_workspace_bytes);

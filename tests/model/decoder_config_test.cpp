@@ -336,9 +336,7 @@ TEST(DecoderConfig, SaysHowExpertsAreChosen) {
   fields.emplace_back("num_experts_per_tok", 1);
   EXPECT_THAT(training_warning(parsed(qwen3(fields)).config), HasSubstr("get no gradient"));
   fields.emplace_back("output_router_logits", true);
-  expect_refused(qwen3(fields), "output_router_logits is true, expected false");
-  fields.emplace_back("router_aux_loss_coef", 0.0);
-  EXPECT_TRUE(parse(qwen3(fields)).is_ok());
+  EXPECT_EQ(training_warning(parsed(qwen3(fields)).config), "");  // a balance loss moves routers
 }
 
 Json gpt_oss(const Fields& changes = {}) {
@@ -373,7 +371,35 @@ TEST(DecoderConfig, GptOssHasDefaultsOfItsOwn) {
   expect_refused(gpt_oss({{"swiglu_limit", 0.0}}), "swiglu_limit is 0, expected above 0");
   expect_refused(gpt_oss({{"rope_theta", nullptr}}), "rope_theta is missing");
   expect_refused(gpt_oss({{"rope_scaling", nullptr}}), "rope_scaling is missing");
-  expect_refused(gpt_oss({{"output_router_logits", true}}), "output_router_logits is true");
+}
+
+TEST(DecoderConfig, ExpertsAreBalancedWhereRouterLogitsArePutOut) {
+  for (bool is_gpt_oss : {false, true}) {
+    auto config = [&](Fields fields) {
+      if (is_gpt_oss) return gpt_oss(fields);
+      for (auto field : Fields{{"model_type", "qwen3_moe"},
+                               {"num_experts", 4},
+                               {"num_experts_per_tok", 2},
+                               {"moe_intermediate_size", 48}}) {
+        fields.push_back(field);
+      }
+      return qwen3(fields);
+    };
+    EXPECT_EQ(parsed(config({})).config.router_loss, 0);
+    EXPECT_EQ(parsed(config({{"router_aux_loss_coef", 0.02}})).config.router_loss, 0);
+    ParsedDecoderConfig on = parsed(config({{"output_router_logits", true}}));
+    EXPECT_EQ(on.config.router_loss, 0.001);
+    EXPECT_THAT(on.defaulted, Contains(HasSubstr("router_aux_loss_coef = 0.001")));
+    DecoderConfig said =
+        parsed(config({{"output_router_logits", true}, {"router_aux_loss_coef", 0.02}})).config;
+    EXPECT_EQ(said.router_loss, 0.02);
+    std::string text = decoder_config_to_json(said).dump();
+    EXPECT_EQ(parse_decoder_config(text, "again").value().config.router_loss, 0.02);
+    expect_refused(config({{"output_router_logits", true}, {"router_aux_loss_coef", -0.5}}),
+                   "router_aux_loss_coef is -0.5, expected 0 to 10");
+    expect_refused(config({{"output_router_logits", true}, {"router_aux_loss_coef", "much"}}),
+                   "router_aux_loss_coef");
+  }
 }
 
 TEST(DecoderConfig, PresetsAreWhatWasPublished) {

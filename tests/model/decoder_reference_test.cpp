@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <map>
 #include <ostream>
 #include <string_view>
 
@@ -46,15 +47,17 @@ class ReferenceModel {
     return std::move(result).value();
   }
 
-  Network network(NetworkHead head, DType dtype) const {
+  Network network(NetworkHead head, DType dtype, double router_loss = 0,
+                  const LoraOptions& lora = {}) const {
     std::string path = folder_ + "/config.json";
     std::string text = must(read_file(path));
     if (is_gpt2()) {
       ParsedGpt2Config parsed = must(parse_gpt2_config(text, path));
       return must(make_gpt2(parsed.config, head, dtype));
     }
-    return must(
-        make_decoder(must(parse_decoder_config(text, path)).config, head, dtype, batch_.sequence));
+    DecoderConfig config = must(parse_decoder_config(text, path)).config;
+    config.router_loss = router_loss;
+    return must(make_decoder(config, head, dtype, batch_.sequence, lora));
   }
 
   /// Every block with the file's weights, and constants.
@@ -244,6 +247,184 @@ TEST(LossTermsReference, LossAndEveryGradientAgreeWithPyTorch) {
     }
   }
 }
+
+/// The load-balancing loss of transformers, of each layer and sequence by itself.
+class RouterLossReference : public testing::TestWithParam<const char*> {
+ protected:
+  RouterLossReference() {
+    for (double id : expected("labels")) batch_.labels.push_back(static_cast<int32_t>(id));
+    rescale(batch_);
+    coefficient_ = expected("coefficient")[0];
+  }
+
+  std::vector<double> expected(const std::string& name) const {
+    return ReferenceModel::values(file_, name);
+  }
+  static void rescale(reference::Gpt2Batch& batch) {
+    auto targets = std::count_if(batch.labels.begin(), batch.labels.end(),
+                                 [](int32_t label) { return label >= 0; });
+    batch.loss_scale = 1.0 / static_cast<double>(targets);
+  }
+  PassResult run(DType dtype, const reference::Gpt2Batch& batch, const PassOptions& options) {
+    Network network = model_.network(NetworkHead::kLoss, dtype, coefficient_);
+    return run_network(rig_, network, model_.parameters(network), batch, options);
+  }
+  static double mean(const std::vector<float>& rows, const reference::Gpt2Batch& batch) {
+    double sum = 0;
+    for (float row : rows) sum += static_cast<double>(row) * batch.loss_scale;
+    return sum;
+  }
+  static double router_loss(const PassResult& result, const reference::Gpt2Batch& batch) {
+    double sum = 0;
+    for (const std::vector<float>& report : result.reports) sum += mean(report, batch);
+    return sum / static_cast<double>(result.reports.size());
+  }
+  /// Every seventh element of matrices.
+  void expect_gradients(const PassResult& result, const std::string& prefix, double bound) {
+    Network network = model_.network(NetworkHead::kLoss, DType::kF32);
+    for (size_t b = 0; b < network.blocks.size(); ++b) {
+      for (const ParameterInfo& parameter : network.blocks[b].parameters) {
+        std::vector<double> found;
+        auto count = static_cast<size_t>(parameter.shape.element_count());
+        for (size_t i = 0; i < count; i += parameter.shape.rank == 1 ? 1 : 7) {
+          found.push_back(result.gradients[b][static_cast<size_t>(parameter.offset) + i]);
+        }
+        EXPECT_LT(relative_difference(found, expected(prefix + "gradient." + parameter.name)),
+                  bound)
+            << parameter.name;
+      }
+    }
+  }
+
+  DeviceRig rig_;
+  ReferenceModel model_{GetParam()};
+  SafetensorsFile file_ =
+      ReferenceModel::must(SafetensorsFile::open(model_.folder() + "/router_loss.safetensors"));
+  reference::Gpt2Batch batch_ = without_labels(model_.batch());
+  double coefficient_ = 0;
+
+ private:
+  static reference::Gpt2Batch without_labels(reference::Gpt2Batch batch) {
+    batch.labels.clear();
+    return batch;
+  }
+};
+
+TEST_P(RouterLossReference, LossesAndEveryGradientAgreeWithTransformers) {
+  PassResult result = run(DType::kF32, batch_, {});
+  EXPECT_NEAR(mean(result.losses, batch_), expected("loss")[0], 1e-5);
+  EXPECT_NEAR(router_loss(result, batch_), expected("router_loss")[0], 1e-5);
+  expect_gradients(result, "", 1e-4);
+}
+
+// One sequence and one layer: the very number that transformers adds to its loss.
+class OneLayerRouterLossReference : public RouterLossReference {};
+TEST_P(OneLayerRouterLossReference, OfOneSequenceItIsWhatTransformersReturns) {
+  reference::Gpt2Batch alone = batch_;
+  alone.sequences = 1;
+  alone.ids.erase(alone.ids.begin(), alone.ids.begin() + alone.sequence);
+  alone.labels.erase(alone.labels.begin(), alone.labels.begin() + alone.sequence);
+  rescale(alone);
+  PassResult result = run(DType::kF32, alone, {});
+  double of_router = router_loss(result, alone);
+  EXPECT_NEAR(of_router, expected("alone.router_loss")[0], 1e-5);
+  EXPECT_NEAR(mean(result.losses, alone) + coefficient_ * of_router, expected("alone.total")[0],
+              1e-5);
+  expect_gradients(result, "alone.", 1e-4);
+}
+
+TEST_P(RouterLossReference, RecomputeAndSplitGiveTheBitsOfThePlainPass) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    PassResult plain = run(dtype, batch_, {});
+    for (bool recompute : {false, true}) {
+      for (bool split : {false, true}) {
+        PassOptions options;
+        options.recompute = recompute;
+        options.split = split;
+        PassResult other = run(dtype, batch_, options);
+        EXPECT_EQ(plain.losses, other.losses);
+        EXPECT_EQ(plain.reports, other.reports);
+        EXPECT_EQ(plain.gradients, other.gradients);
+      }
+    }
+  }
+}
+
+TEST_P(RouterLossReference, In16BitsItAgreesWithinItsRounding) {
+  PassResult result = run(DType::kBF16, batch_, {});
+  EXPECT_NEAR(router_loss(result, batch_), expected("router_loss")[0], 5e-2);
+  expect_gradients(result, "", 8e-2);
+}
+
+/// Of adapters that add nothing yet, the gradient of B is that of the whole matrix times A^T: what
+/// the loss tells a matrix through routers, it tells its adapters through routers that are frozen.
+TEST_P(RouterLossReference, ReachesAdaptersThroughFrozenRouters) {
+  LoraOptions lora{2, 3, false, {std::string(kAllLinear)}};
+  Network whole = model_.network(NetworkHead::kLoss, DType::kF32, coefficient_);
+  Network adapted = model_.network(NetworkHead::kLoss, DType::kF32, coefficient_, lora);
+  std::vector<std::vector<float>> parameters = model_.parameters(whole);
+  PassResult of_whole = run_network(rig_, whole, parameters, batch_, {});
+  std::map<std::string, std::vector<float>> gradients;
+  for (size_t b = 0; b < whole.blocks.size(); ++b) {
+    for (const ParameterInfo& parameter : whole.blocks[b].parameters) {
+      auto first = of_whole.gradients[b].begin() + parameter.offset;
+      gradients[parameter.name] = {first, first + parameter.shape.element_count()};
+    }
+  }
+  std::vector<std::vector<float>> with_adapters = random_parameters(adapted, 5);
+  for (size_t b = 0; b < adapted.blocks.size(); ++b) {
+    if (b < parameters.size()) with_adapters[b] = parameters[b];
+    if (adapted.blocks[b].constant) with_adapters[b] = adapted.blocks[b].constant();
+    for (const ParameterInfo& parameter : adapted.blocks[b].parameters) {
+      if (!parameter.name.ends_with(".lora_B.weight")) continue;
+      std::fill_n(with_adapters[b].begin() + parameter.offset, parameter.shape.element_count(),
+                  0.0f);
+    }
+  }
+  PassResult result = run_network(rig_, adapted, with_adapters, batch_, {});
+  EXPECT_EQ(result.reports, of_whole.reports);
+  size_t compared = 0;
+  for (size_t b = parameters.size(); b < adapted.blocks.size(); ++b) {
+    std::map<std::string, const ParameterInfo*> named;
+    for (const ParameterInfo& parameter : adapted.blocks[b].parameters) {
+      named[parameter.name] = &parameter;
+    }
+    for (const auto& [name, parameter] : named) {
+      if (!name.ends_with(".lora_B.weight")) continue;
+      std::string module = name.substr(0, name.size() - std::strlen(".lora_B.weight"));
+      const ParameterInfo& a = *named.at(module + ".lora_A.weight");
+      const std::vector<float>& matrix = gradients.at(module + ".weight");
+      int64_t columns = a.shape[1];
+      std::vector<double> expected, found;
+      for (int64_t row = 0; row < parameter->shape[0]; ++row) {
+        for (int64_t r = 0; r < lora.rank; ++r) {
+          double sum = 0;
+          for (int64_t c = 0; c < columns; ++c) {
+            sum += double{matrix[static_cast<size_t>(row * columns + c)]} *
+                   double{with_adapters[b][static_cast<size_t>(a.offset + r * columns + c)]};
+          }
+          expected.push_back(lora.scale() * sum);
+          auto at = static_cast<size_t>(parameter->offset + row * lora.rank + r);
+          found.push_back(result.gradients[b][at]);
+        }
+      }
+      EXPECT_LT(relative_difference(found, expected), 1e-5) << name;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RouterLossReference,
+                         testing::Values("qwen3-moe", "qwen3-moe-one-by-one", "gpt-oss"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Models, OneLayerRouterLossReference, testing::Values("qwen3-moe"),
+                         [](const auto&) { return std::string("qwen3_moe"); });
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderReference,
                          testing::Values("gpt2", "llama-plain", "llama-linear", "llama-llama3",

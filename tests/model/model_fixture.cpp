@@ -63,6 +63,9 @@ class NetworkPass {
   PassResult run(const std::vector<std::vector<float>>& parameters) {
     PassResult result;
     result.losses = run_forward(parameters);
+    for (const BufferHandle& report : reports_) {
+      result.reports.push_back(rig_.download_f32(report->view()));
+    }
     for (const ParameterBlock& block : network_.blocks) {
       result.gradients.emplace_back(static_cast<size_t>(block.element_count), 0.0f);
     }
@@ -101,6 +104,11 @@ class NetworkPass {
     BufferHandle workspace = rig_.poisoned(options_.recompute ? memory.forward_workspace_bytes
                                                               : memory.backward_workspace_bytes);
     if (workspace != nullptr) run.workspace = workspace->view();
+    BufferHandle report = rig_.poisoned(layer.report_bytes(shape_));
+    if (report != nullptr && options_.training) {
+      run.report = report->view();
+      reports_.push_back(std::move(report));
+    }
     if (options_.recompute) {
       must(layer.forward(run));
       return;
@@ -162,7 +170,7 @@ class NetworkPass {
   PassOptions options_;
   MicroBatchShape shape_;
   BufferHandle ids_, labels_, output_grad_;
-  std::vector<BufferHandle> parameters_, outputs_, saved_;
+  std::vector<BufferHandle> parameters_, outputs_, saved_, reports_;
   std::vector<BufferView> uses_;
 };
 

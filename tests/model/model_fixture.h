@@ -62,6 +62,7 @@ struct PassOptions {
 struct PassResult {
   std::vector<float> losses;
   std::vector<std::vector<float>> gradients;  ///< per block, sites added in order
+  std::vector<std::vector<float>> reports;    ///< of layers that do
 };
 
 /// Takes one micro-batch through every layer forward and backward on the device, poisoning saved

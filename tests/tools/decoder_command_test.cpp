@@ -50,6 +50,7 @@ constexpr const char* kGptOss = R"({
   "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 5, "swiglu_limit": 7.0,
   "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32,
   "tie_word_embeddings": false, "attention_bias": true, "dtype": "bfloat16",
+  "output_router_logits": true, "router_aux_loss_coef": 0.02,
   "rope_parameters": {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
                       "truncate": false, "original_max_position_embeddings": 16}})";
 
@@ -297,6 +298,63 @@ TEST_F(ExpertsCommand, ComeBackBitForBitStackedOrOneByOne) {
   const std::vector<std::byte>& last = single.at(kOne);
   EXPECT_TRUE(
       std::equal(last.begin(), last.end(), stack.end() - static_cast<int64_t>(last.size())));
+}
+
+/// What balances experts: as the model's file says, or as the run does.
+TEST_F(ExpertsCommand, ARouterLossIsWhatTheFileOrTheRunSays) {
+  auto begin = [&](const std::string& out, const Settings& settings) {
+    Settings all = {"model.init=random", "output.dir=" + out, "output.trace=false",
+                    "train.iterations=4"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return folder_.train(all);
+  };
+  auto weights = [&](const std::string& out) {
+    return folder_.json(out + "/summary.json").find("weights_sha256")->as_string();
+  };
+  folder_.write("model.json", kQwen3Moe);
+  CommandResult off = begin("off", {});
+  ASSERT_EQ(off.exit_code, 0) << off.errors;
+  EXPECT_THAT(off.errors, Not(HasSubstr("load-balancing")));
+  CommandResult on = begin("on", {"train.router_loss=0.02"});
+  ASSERT_EQ(on.exit_code, 0) << on.errors;
+  EXPECT_THAT(on.errors,
+              HasSubstr("loss + 0.02 x load-balancing loss of its experts, as train.router_loss"));
+  EXPECT_NE(weights("on"), weights("off"));
+  for (const Json& line : RunFolder::json_lines(folder_.read("off/metrics.jsonl"))) {
+    EXPECT_EQ(line.find("router_loss"), nullptr);
+  }
+  size_t told = 0;
+  for (const Json& line : RunFolder::json_lines(folder_.read("on/metrics.jsonl"))) {
+    if (line.find("loss") == nullptr) continue;
+    EXPECT_GT(number(line, "router_loss"), 1.8);  // two experts a token
+    EXPECT_LT(number(line, "router_loss"), 6.1);
+    ++told;
+  }
+  EXPECT_EQ(told, 4u);
+
+  CommandResult other = begin("on", {"train.router_loss=0.5", "train.iterations=5"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.errors, HasSubstr("train.router_loss is 0.02 there and 0.5 here"));
+
+  std::string text = kQwen3Moe;
+  folder_.write("model.json", text.replace(text.find("\"dtype\""), 0,
+                                           "\"output_router_logits\": true, "
+                                           "\"router_aux_loss_coef\": 0.02, "));
+  CommandResult file = begin("file", {});
+  ASSERT_EQ(file.exit_code, 0) << file.errors;
+  EXPECT_THAT(file.errors, HasSubstr("as router_aux_loss_coef in config.json says"));
+  EXPECT_EQ(weights("file"), weights("on"));
+  EXPECT_THAT(run_command({"inspect", "model.json"}, folder_.path()).output,
+              HasSubstr("training adds 0.02 x load-balancing loss"));
+  ASSERT_EQ(begin("zero", {"train.router_loss=0"}).exit_code, 0);
+  EXPECT_EQ(weights("zero"), weights("off"));
+
+  folder_.write("model.json", kLlama);
+  CommandResult dense = begin("dense", {"train.router_loss=0.02"});
+  EXPECT_EQ(dense.exit_code, 1);
+  EXPECT_THAT(dense.errors, HasSubstr("train.router_loss = 0.02, but model 'model.json' has no "
+                                      "experts to balance; expected \"auto\" or 0"));
+  EXPECT_FALSE(folder_.exists("dense"));
 }
 
 /// GPT-OSS as it is published, with packed experts: what is exported is plain, says so, and is what

@@ -289,6 +289,12 @@ TEST_F(Checkpoint, ResumingComparesInTheOrderOfTheContract) {
   terms.train.z_loss = 0;
   terms.train.label_smoothing = 0.1;
   EXPECT_THAT(difference(terms, model, "digest"), HasSubstr("train.label_smoothing"));
+  terms.train.label_smoothing = 0;
+  terms.train.router_loss = 0.5;  // a run's own record says what "auto" came to
+  EXPECT_THAT(difference(terms, model, "digest"),
+              HasSubstr("train.router_loss is 0 there and 0.5 here"));
+  terms.train.router_loss = 0;
+  EXPECT_THAT(difference(terms, model, "digest"), IsEmpty());
 
   // Other devices, schedule or length are no difference; other bits are worth a note.
   TrainConfig moved = config_;

@@ -57,6 +57,7 @@ eval_tokens = "2K"
 log_every = 3
 deterministic = true
 z_loss = 1e-4
+router_loss = 0.02
 label_smoothing = 0.1
 [optimizer]
 kind = "adamw"
@@ -100,6 +101,7 @@ TEST(Config, ReadsEveryKey) {
   EXPECT_EQ(config->train.eval_tokens, 2048);
   EXPECT_EQ(config->train.deterministic, "true");
   EXPECT_EQ(config->train.z_loss, 1e-4);
+  EXPECT_EQ(config->train.router_loss, 0.02);
   EXPECT_EQ(config->train.label_smoothing, 0.1);
   EXPECT_EQ(config->optimizer.beta2, 0.99);
   EXPECT_EQ(config->optimizer.weight_decay, 0.0);
@@ -160,6 +162,9 @@ TEST(Config, RefusalsNameKeyValueAllowedAndWhatToDo) {
                          "[train]\nz_loss = -1e-4\n",
                          "[train]\nz_loss = nan\n",
                          "[train]\nz_loss = 2\n",
+                         "[train]\nrouter_loss = -0.1\n",
+                         "[train]\nrouter_loss = 11\n",
+                         "[train]\nrouter_loss = \"off\"\n",
                          "[train]\nlabel_smoothing = -0.1\n",
                          "[train]\nlabel_smoothing = 1\n",
                          "[train]\nlabel_smoothing = nan\n",

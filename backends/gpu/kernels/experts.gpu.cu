@@ -106,6 +106,134 @@ __device__ inline void route_grads(T* grad, const float* weights_grad, const T* 
   }
 }
 
+/// Operands of the load-balancing loss.
+template <typename T>
+struct BalanceOperands {
+  const T* logits;
+  const int32_t* order;
+  const int32_t* offsets;
+  const int32_t* labels;
+  int64_t experts, count, sequence;
+};
+
+/// Places of [first, end) whose choice is numbered below `limit`.
+__device__ inline int64_t places_below(const int32_t* order, int64_t first, int64_t end,
+                                       int64_t limit) {
+  int64_t start = first;
+  while (first < end) {
+    int64_t middle = (first + end) / 2;
+    if (order[middle] < limit) {
+      first = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return first - start;
+}
+
+/// Fills pulls[E], the gradient of a sequence's losses by their shares of a row's softmax, and says
+/// how many of its rows count: those up to its last target. Choices are sorted, so none are counted
+/// one by one. For a whole block of kRowThreads.
+template <typename T>
+__device__ inline int64_t find_pulls(float* pulls, const BalanceOperands<T>& from,
+                                     int64_t sequence) {
+  __shared__ int32_t ends[kRowThreads];
+  __shared__ int32_t target_counts[kRowThreads];
+  const int32_t* labels = from.labels + sequence * from.sequence;
+  int32_t end = 0;
+  int32_t targets = 0;
+  for (int64_t row = threadIdx.x; row < from.sequence; row += kRowThreads) {
+    if (labels[row] < 0) continue;
+    end = static_cast<int32_t>(row) + 1;
+    ++targets;
+  }
+  ends[threadIdx.x] = end;
+  target_counts[threadIdx.x] = targets;
+  __syncthreads();
+  targets = 0;
+  for (int i = 0; i < kRowThreads; ++i) {
+    end = ends[i] > end ? ends[i] : end;
+    targets += target_counts[i];
+  }
+  float rows = static_cast<float>(end);
+  float pull = static_cast<float>(targets) / rows * (static_cast<float>(from.experts) / rows);
+  int64_t first_choice = sequence * from.sequence * from.count;
+  for (int64_t e = threadIdx.x; e < from.experts && end > 0; e += kRowThreads) {
+    int64_t first = from.offsets[e];
+    int64_t last = from.offsets[e + 1];
+    int64_t chosen = places_below(from.order, first, last, first_choice + end * from.count) -
+                     places_below(from.order, first, last, first_choice);
+    pulls[e] = pull * static_cast<float>(chosen);
+  }
+  __syncthreads();
+  return end;
+}
+
+/// What a row loses by its shares, and their softmax.
+struct RowBalance {
+  float maximum;
+  float sum;
+  float loss;
+};
+
+/// The same in all lanes.
+template <typename T>
+__device__ inline RowBalance balance_of(const T* logits, const float* pulls, int64_t experts) {
+  float maximum = -INFINITY;
+  for (int64_t e = threadIdx.x % kLanes; e < experts; e += kLanes) {
+    maximum = fmaxf(maximum, to_float(logits[e]));
+  }
+  maximum = lanes_max(maximum);
+  float sum = 0.0f;
+  float loss = 0.0f;
+  for (int64_t e = threadIdx.x % kLanes; e < experts; e += kLanes) {
+    float share = expf(to_float(logits[e]) - maximum);
+    sum += share;
+    loss += share * pulls[e];
+  }
+  sum = lanes_sum(sum);
+  return {maximum, sum, lanes_sum(loss) / sum};
+}
+
+/// body(row, whether it counts) for the rows of a block's part of its sequence, of which each has
+/// `parts`; a group of lanes to a row.
+template <typename T, typename Body>
+__device__ inline void for_balanced_rows(float* pulls, const BalanceOperands<T>& from,
+                                         int64_t parts, const Body& body) {
+  int64_t sequence = static_cast<int64_t>(blockIdx.x) / parts;
+  int64_t counted = find_pulls(pulls, from, sequence);
+  int64_t group = static_cast<int64_t>(blockIdx.x) % parts * kRowGroups + threadIdx.x / kLanes;
+  for (int64_t row = group; row < from.sequence; row += parts * kRowGroups) {
+    body(sequence * from.sequence + row, row < counted);
+  }
+}
+
+template <typename T>
+__device__ inline void balance_losses(float* losses, float* pulls, const BalanceOperands<T>& from,
+                                      int64_t parts) {
+  for_balanced_rows(pulls, from, parts, [&](int64_t row, bool counts) {
+    float loss = 0.0f;
+    if (counts) loss = balance_of(from.logits + row * from.experts, pulls, from.experts).loss;
+    if (threadIdx.x % kLanes == 0) losses[row] = loss;
+  });
+}
+
+template <typename T>
+__device__ inline void add_balance_grads(T* grad, float* pulls, const BalanceOperands<T>& from,
+                                         int64_t parts, float scale) {
+  for_balanced_rows(pulls, from, parts, [&](int64_t row, bool counts) {
+    if (!counts) return;
+    const T* line = from.logits + row * from.experts;
+    RowBalance balance = balance_of(line, pulls, from.experts);
+    float factor = scale / balance.sum;
+    for (int64_t e = threadIdx.x % kLanes; e < from.experts; e += kLanes) {
+      float share = factor * expf(to_float(line[e]) - balance.maximum);
+      T* out = grad + row * from.experts + e;
+      from_float(to_float(*out) + share * (pulls[e] - balance.loss), out);
+    }
+  });
+}
+
 /// out[place] = in of the place's row (times its weight). A block to a place.
 template <typename T>
 __device__ inline void gather(T* out, const T* in, const int32_t* order, const float* weights,
@@ -278,6 +406,24 @@ __device__ inline void add_columns(float* out, const T* in, const int32_t* offse
       const float* weights, int64_t rows, int64_t experts, int64_t count, int32_t over_chosen) {  \
     route_grads(grad, weights_grad, logits, choices, weights, rows, experts, count,               \
                 over_chosen != 0);                                                                \
+  }                                                                                               \
+  extern "C" __global__ void __launch_bounds__(kRowThreads) balance_forward_##NAME(               \
+      float* losses, const T* logits, const int32_t* order, const int32_t* offsets,               \
+      const int32_t* labels, int64_t experts, int64_t count, int64_t sequence, int64_t parts) {   \
+    STAGECOACH_DYNAMIC_SHARED(pulls);                                                             \
+    balance_losses(losses, reinterpret_cast<float*>(pulls),                                       \
+                   BalanceOperands<T>{logits, order, offsets, labels, experts, count, sequence},  \
+                   parts);                                                                        \
+  }                                                                                               \
+  extern "C" __global__ void __launch_bounds__(kRowThreads)                                       \
+      balance_backward_##NAME(T* grad, const T* logits, const int32_t* order,                     \
+                              const int32_t* offsets, const int32_t* labels, int64_t experts,     \
+                              int64_t count, int64_t sequence, int64_t parts, float scale) {      \
+    STAGECOACH_DYNAMIC_SHARED(pulls);                                                             \
+    add_balance_grads(                                                                            \
+        grad, reinterpret_cast<float*>(pulls),                                                    \
+        BalanceOperands<T>{logits, order, offsets, labels, experts, count, sequence}, parts,      \
+        scale);                                                                                   \
   }                                                                                               \
   extern "C" __global__ void gather_rows_##NAME(T* out, const T* in, const int32_t* order,        \
                                                 const float* weights, int64_t places,             \
