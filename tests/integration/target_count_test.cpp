@@ -330,22 +330,30 @@ TEST(TargetCount, MicroBatchesAndDevicesChangeNothingWithAdamW) {
 
 // The step as passes of unequal numbers of targets, some of them without any.
 TEST(TargetCount, PassesWeighByTheTargetsOfTheWholeStep) {
-  Outcome one = train(run_of(1, 1, "cpu:1"));
-  for (const char* devices : {"cpu:1", "cpu:3"}) {
+  struct Case {
+    const char* devices;
+    bool has_experts;
+  };
+  for (auto [devices, has_experts] : {Case{"cpu:1", false}, {"cpu:3", false}, {"cpu:2", true}}) {
+    double router_loss = has_experts ? 0.2 : 0;
+    Outcome one = train(run_of(1, 1, "cpu:1"), 0.1, has_experts, router_loss);
     TinyRun run = run_of(1, 1, devices);
     run.options.batch = 2;
-    Training training = begin(run);
+    Training training = begin(run, has_experts, router_loss);
     Outcome outcome;
     for (int i = 0; i < kSteps; ++i) {
       Batch whole = batch_of(i);
-      double sum = 0;
+      double sum = 0, router_sum = 0;
       for (int64_t first = 0; first < kSequences; first += 2) {
         Result<StepLoss> loss = pass(*training.trainer, part_of(whole, first, 2), whole.targets);
         ASSERT_TRUE(loss.is_ok()) << loss.status().to_string();
         EXPECT_EQ(loss->targets == 0, first == 0);
         sum += loss->loss * static_cast<double>(loss->targets);
+        router_sum += loss->router_loss.value_or(0) * static_cast<double>(loss->targets);
       }
       outcome.losses.push_back(sum / static_cast<double>(whole.targets));
+      double router_mean = router_sum / static_cast<double>(whole.targets);
+      if (has_experts) outcome.router_losses.push_back(router_mean);
       ASSERT_TRUE(training.trainer->step(0.1).is_ok());
     }
     ASSERT_TRUE(training.trainer->synchronize().is_ok());
