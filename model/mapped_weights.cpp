@@ -18,8 +18,8 @@ SafetensorsType type_of(DType dtype) {
 Status refuse_type(const FolderTensor& tensor, DType dtype) {
   return unimplemented(fmt::format(
       "'{}': tensor '{}' is {}, and model.dtype = \"{}\": mapped weights travel as they are; set "
-      "model.dtype (--dtype) to the type of the file, or model.base (--base) to \"memory\", which "
-      "converts them once",
+      "model.dtype (--dtype) to the type of the file, or model.base = \"memory\" (--base memory), "
+      "which converts them once",
       tensor.file->path(), tensor.info->name, safetensors_type_name(tensor.info->type),
       dtype_name(dtype)));
 }
@@ -27,7 +27,7 @@ Status refuse_type(const FolderTensor& tensor, DType dtype) {
 Status refuse_packed(const FolderTensor& tensor) {
   return unimplemented(fmt::format(
       "'{}': tensor '{}' is packed as MXFP4, and mapped weights travel as they are; set model.base "
-      "(--base) to \"memory\", which unpacks them once",
+      "= \"memory\" (--base memory), which unpacks them once",
       tensor.file->path(), tensor.info->name));
 }
 

@@ -345,7 +345,7 @@ TEST_F(ExpertsCommand, PackedOnesAreABaseForAdaptersInMemory) {
   CommandResult mapped = train_adapters("mapped");
   EXPECT_EQ(mapped.exit_code, 1);
   EXPECT_THAT(mapped.errors, HasSubstr("gate_up_proj_blocks' is packed as MXFP4"));
-  EXPECT_THAT(mapped.errors, HasSubstr("set model.base (--base) to \"memory\""));
+  EXPECT_THAT(mapped.errors, HasSubstr("set model.base = \"memory\" (--base memory)"));
   CommandResult planned =
       run_command({"inspect", "packed", "--lora-rank", "2", "--base", "mapped"}, folder_.path());
   EXPECT_EQ(planned.exit_code, 1);

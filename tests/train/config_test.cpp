@@ -139,7 +139,7 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
   EXPECT_EQ(refusal("[optimiser]\nlr = 3\n"),
             "run.toml: line 5: unknown section [optimiser]; did you mean [optimizer]?");
   EXPECT_THAT(refusal("[output]\nxyzzyquux = 3\n"),
-              HasSubstr("[output] knows dir, save_every, keep_last, trace, resume"));
+              HasSubstr("[output] knows dir, save_every, keep_last, save_copy, trace, resume"));
   EXPECT_THAT(refusal("", {"train.batchs=4"}),
               HasSubstr("command line: unknown key 'train.batchs'; did you mean 'train.batch'?"));
 }
