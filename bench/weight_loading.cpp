@@ -13,6 +13,7 @@
 #include "backends/register_backends.h"
 #include "core/dtype.h"
 #include "hal/hal.h"
+#include "memory/host_limits.h"
 #include "memory/host_state.h"
 #include "model/weight_transfer.h"
 
@@ -63,9 +64,8 @@ double processor_seconds() {
 }
 
 double peak_gb() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024e-9;
+  Result<ByteCount> bytes = peak_host_bytes();
+  return bytes.is_ok() ? static_cast<double>(*bytes) * 1e-9 : 0;
 }
 
 Result<std::unique_ptr<HostState>> make_state(Device& device, const Network& network) {

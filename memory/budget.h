@@ -20,11 +20,12 @@ inline constexpr ByteCount kHostFloor = kHostReserve / 4;
 /// Host memory of a run, before anything is allocated.
 struct HostNeed {
   HostStateBytes state;
-  ByteCount boundaries = 0;  ///< between stages, of all micro-batches
-  ByteCount staging = 0;     ///< batches and losses
-  ByteCount devices = 0;     ///< of devices that are mocks: theirs is the host's
+  ByteCount boundaries = 0;   ///< between stages, of all micro-batches
+  ByteCount staging = 0;      ///< batches and losses
+  ByteCount devices = 0;      ///< of devices that are mocks: theirs is the host's
+  ByteCount save_copies = 0;  ///< of what updates overwrite while it is saved
 
-  ByteCount total() const { return state.total() + boundaries + staging + devices; }
+  ByteCount total() const { return state.total() + boundaries + staging + devices + save_copies; }
 };
 
 /// What to change where the host has too little, in words of a configuration.

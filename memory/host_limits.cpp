@@ -113,6 +113,13 @@ Result<HostLimits> read_limits(ByteCount address_space_kept) {
 
 }  // namespace
 
+Result<ByteCount> peak_host_bytes() {
+  STAGECOACH_ASSIGN_OR_RETURN(std::string status, read_file("/proc/self/status"));
+  std::optional<ByteCount> peak = internal::value_of(status, "VmHWM:");
+  if (!peak) return data_loss("/proc/self/status has no VmHWM; is this Linux 2.6.33 or later?");
+  return *peak * kKiB;
+}
+
 Result<HostLimits> read_host_limits() {
   return read_limits(0);
 }

@@ -35,6 +35,10 @@ Result<HostLimits> host_limits(const HostLimitInputs& inputs);
 
 }  // namespace internal
 
+/// The most memory that this process has held at once. Unlike getrusage's it begins with the
+/// program: a program that started it counts for nothing. Errors: io where /proc cannot be read.
+Result<ByteCount> peak_host_bytes();
+
 /// The limits of this process now. Errors: io where /proc cannot be read.
 Result<HostLimits> read_host_limits();
 /// The same for a program that has still to start its threads: where address space is limited,

@@ -6,6 +6,7 @@
 
 #include "hal/op_call.h"
 #include "model/basic_segment.h"
+#include "model/lora_options.h"
 #include "model/shape_chain.h"
 
 namespace stagecoach {
@@ -221,6 +222,7 @@ class ShapeBuilder {
     router.in = in;
     router.in_columns = a_.hidden;
     router.out_columns = {a_.experts};
+    router.has_adapters = options_.adapts_experts;
     router.has_bias = a_.family == ModelFamily::kGptOss;
     int logits = layer.linear(router);
     int64_t count = a_.experts_per_token;
@@ -253,6 +255,7 @@ class ShapeBuilder {
     up.has_bias = down.has_bias = a_.mlp_bias;
     if (a_.has_experts()) {
       up.experts = down.experts = a_.experts;
+      up.has_adapters = down.has_adapters = options_.adapts_experts;
       up.choices = down.choices = a_.experts_per_token;
       up.choice = down.choice = add_choice(layer, in);
       down.combines = true;
@@ -325,9 +328,9 @@ class ShapeBuilder {
 
 Result<Network> make_shape_network(const Architecture& architecture, const ShapeOptions& options) {
   STAGECOACH_RETURN_IF_ERROR(check_architecture(architecture));
-  if (options.lora_rank < 0 || options.lora_rank > architecture.hidden) {
-    return invalid_argument(fmt::format("a LoRA rank is from 1 to the hidden size, {}, not {}",
-                                        architecture.hidden, options.lora_rank));
+  if (options.lora_rank < 0 || options.lora_rank > kMostLoraRank) {
+    return invalid_argument(
+        fmt::format("a LoRA rank is from 1 to {}, not {}", kMostLoraRank, options.lora_rank));
   }
   if (options.dtype != DType::kF32 && options.dtype != DType::kBF16 &&
       options.dtype != DType::kF16) {

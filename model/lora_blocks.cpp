@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 
 #include "core/suggest.h"
 
@@ -85,9 +86,11 @@ std::optional<LinearAdapter> LoraBlocks::add(ChainBuilder& chain, std::string_vi
       names.size() == 1 || options_.rank * in_columns % ParameterBlock::kAlignmentElements == 0;
   if (!joins && failure_.is_ok()) {
     failure_ = unimplemented(fmt::format(
-        "rank {} for {}: this version lays out several modules of one input only where rank times "
-        "{} is a multiple of {}",
-        options_.rank, fmt::join(names, ", "), in_columns, ParameterBlock::kAlignmentElements));
+        "rank {} for {}: this version lays out adapters of several modules of one input only where "
+        "rank times its {} columns is a multiple of {}; choose a rank that is a multiple of {}",
+        options_.rank, fmt::join(names, ", "), in_columns, ParameterBlock::kAlignmentElements,
+        ParameterBlock::kAlignmentElements /
+            std::gcd(in_columns, ParameterBlock::kAlignmentElements)));
   }
   // As PEFT starts: A by Kaiming's rule for a slope of sqrt(5), B zero.
   Initializer uniform{Initializer::Kind::kUniform};

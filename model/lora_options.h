@@ -12,6 +12,8 @@ namespace stagecoach {
 /// The target that stands for every linear module of the layers.
 inline constexpr std::string_view kAllLinear = "all-linear";
 
+inline constexpr int64_t kMostLoraRank = 1 << 16;
+
 /// Adapters to train beside a frozen model: y += scale * B (A x) for every linear module that a
 /// target names, as PEFT has it. Plain data.
 struct LoraOptions {

@@ -18,23 +18,34 @@ SafetensorsType type_of(DType dtype) {
 Status refuse_type(const FolderTensor& tensor, DType dtype) {
   return unimplemented(fmt::format(
       "'{}': tensor '{}' is {}, and model.dtype = \"{}\": mapped weights travel as they are; set "
-      "model.dtype to the type of the file, or model.base = \"memory\", which converts them once",
+      "model.dtype (--dtype) to the type of the file, or model.base = \"memory\" (--base memory), "
+      "which converts them once",
       tensor.file->path(), tensor.info->name, safetensors_type_name(tensor.info->type),
       dtype_name(dtype)));
+}
+
+Status refuse_packed(const FolderTensor& tensor) {
+  return unimplemented(fmt::format(
+      "'{}': tensor '{}' is packed as MXFP4, and mapped weights travel as they are; set model.base "
+      "= \"memory\" (--base memory), which unpacks them once",
+      tensor.file->path(), tensor.info->name));
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const MappedWeights>> MappedWeights::open(const std::string& folder,
-                                                                 const Network& network) {
+                                                                 const Network& network,
+                                                                 WeightProof proof) {
   STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(folder));
-  STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts, match_weights(weights, network));
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<WeightPart> parts,
+                              match_weights(weights, network, proof));
   std::shared_ptr<MappedWeights> mapped(new MappedWeights);
   std::map<const SafetensorsFile*, std::span<const std::byte>> files;
   ByteCount element_bytes = dtype_size_bytes(network.dtype);
   for (const WeightPart& part : parts) {
     if (!network.blocks[static_cast<size_t>(part.block)].is_mapped) continue;
     const FolderTensor& tensor = *part.tensor;
+    if (part.scales != nullptr) return refuse_packed(tensor);
     if (tensor.info->type != type_of(network.dtype)) return refuse_type(tensor, network.dtype);
     auto [entry, is_new] = files.try_emplace(tensor.file);
     if (is_new) {

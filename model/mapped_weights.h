@@ -8,6 +8,7 @@
 
 #include "core/mapped_file.h"
 #include "core/status.h"
+#include "model/weight_transfer.h"
 #include "scheduler/network.h"
 
 namespace stagecoach {
@@ -24,10 +25,11 @@ struct MappedWeightPart {
 class MappedWeights {
  public:
   /// All of them that `network` has as `is_mapped`. Errors: those of `match_weights`;
-  /// unimplemented, naming the tensor, for one of another type than the network's, which would have
-  /// to be converted.
-  static Result<std::shared_ptr<const MappedWeights>> open(const std::string& folder,
-                                                           const Network& network);
+  /// unimplemented, naming the tensor, for one that is packed or of another type than the
+  /// network's, which would have to be converted.
+  static Result<std::shared_ptr<const MappedWeights>> open(
+      const std::string& folder, const Network& network,
+      WeightProof proof = WeightProof::kTiedHeads);
 
   const std::vector<MappedWeightPart>& parts() const { return parts_; }
   ByteCount bytes() const;

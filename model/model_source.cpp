@@ -57,10 +57,6 @@ Result<ModelPlace> find_model(const std::string& model) {
   if (fs::is_directory(model, ignored)) {
     fs::path config = fs::path(model) / "config.json";
     if (is_there(config)) return ModelPlace{model, config.string()};
-    if (is_adapter_folder(model)) {
-      return not_found(fmt::format(
-          "'{}' is an adapter's folder without the model: give its base, with --lora-rank", model));
-    }
     return not_found(
         fmt::format("'{}' has no config.json: it is not a Hugging Face model folder", model));
   }
@@ -141,7 +137,7 @@ Result<ModelSource> resolve_adapter(const std::string& folder) {
         kAdapterConfigFile, base));
   }
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(base));
-  STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  STAGECOACH_RETURN_IF_ERROR(check_has_weights(source, true));
   STAGECOACH_RETURN_IF_ERROR(add_adapter(folder, source));
   source.name = folder;
   return source;
@@ -163,7 +159,29 @@ Result<ModelSource> resolve_model(const std::string& model) {
   return source;
 }
 
+namespace {
+
+ShapeSource shape_of(ModelSource source) {
+  ShapeSource shape;
+  shape.architecture = source.architecture();
+  shape.model = std::move(source.model);
+  shape.lora = std::move(source.lora);
+  shape.adapter_folder = std::move(source.adapter_folder);
+  shape.name = std::move(source.name);
+  shape.weights_folder = std::move(source.weights_folder);
+  shape.defaulted = std::move(source.defaulted);
+  shape.ignored = std::move(source.ignored);
+  shape.notes = std::move(source.notes);
+  return shape;
+}
+
+}  // namespace
+
 Result<ShapeSource> resolve_shape(const std::string& model) {
+  if (is_adapter_folder(model)) {
+    STAGECOACH_ASSIGN_OR_RETURN(ModelSource adapted, resolve_adapter(model));
+    return shape_of(std::move(adapted));
+  }
   STAGECOACH_ASSIGN_OR_RETURN(ModelPlace place, find_model(model));
   ShapeSource source;
   source.name = model;
@@ -232,12 +250,12 @@ Result<std::string> base_sha256(const ModelSource& source) {
   return digest.hex();
 }
 
-Status check_has_weights(const ModelSource& source) {
+Status check_has_weights(const ModelSource& source, bool has_adapters) {
   if (!source.weights_folder.empty()) return Status::ok();
-  return failed_precondition(
-      fmt::format("model '{}' has no weights (model.safetensors); set model.init = \"random\" to "
-                  "start without",
-                  source.name));
+  return failed_precondition(fmt::format(
+      "model '{}' has no weights (model.safetensors); {}", source.name,
+      has_adapters ? "adapters add to weights that were trained: name a folder that has them"
+                   : "name a folder that has them, or train without: model.init = \"random\""));
 }
 
 }  // namespace stagecoach

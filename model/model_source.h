@@ -41,14 +41,18 @@ struct ShapeSource {
   Architecture architecture;
   std::optional<ComputedModel> model;  ///< of models that this version computes too
   std::string refusal;                 ///< why not, of those that it does not
+  LoraOptions lora;                    ///< of an adapter's folder; off: full training
+  std::string adapter_folder;          ///< empty: none
   std::string name;                    ///< as given
   std::string weights_folder;          ///< as `WeightFolder` reads; empty when there are no weights
   std::vector<std::string> defaulted;  ///< fields config.json does not give, with their values
   std::vector<std::string> ignored;    ///< its fields that mean nothing here, of computed models
+  std::vector<std::string> notes;      ///< of an adapter: what a person should know
 };
 
-/// Resolves MODEL as resolve_model does, but needs no weights. Errors: not found for what does not
-/// exist; those of `parse_architecture` and, where there are weights, of `WeightFolder::open`.
+/// Resolves MODEL as resolve_model does, but needs no weights unless it is an adapter's folder.
+/// Errors: not found for what does not exist; those of `parse_architecture` and, where there are
+/// weights, of `WeightFolder::open`; of an adapter's folder those of `resolve_model`.
 Result<ShapeSource> resolve_shape(const std::string& model);
 
 /// Adds the adapter in `folder` to a source without one. Refused: one for matrices of another
@@ -62,7 +66,8 @@ Result<std::string> base_sha256(const ModelSource& source);
 /// Whether matrices of the source's files are [in, out].
 bool is_transposed(const ModelSource& source);
 
-/// Ok when the source has weights; else a failed precondition that says how to start without.
-Status check_has_weights(const ModelSource& source);
+/// Ok when the source has weights; else a failed precondition that says how to start without, which
+/// adapters cannot.
+Status check_has_weights(const ModelSource& source, bool has_adapters = false);
 
 }  // namespace stagecoach

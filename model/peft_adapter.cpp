@@ -19,7 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr int64_t kMostRank = 1 << 16;
+/// What to do about tensors that are not those of adapter_config.json.
+constexpr std::string_view kAdvice =
+    "; is adapter_config.json the one that it was saved with, and was it made for this base? Save "
+    "or fetch the folder anew";
 
 /// Fields that say nothing about the result.
 constexpr std::string_view kHarmless[] = {
@@ -122,14 +125,15 @@ class AdapterMatcher {
     std::string name = adapter_tensor_name(parameter.name);
     const SafetensorInfo* tensor = file_.find(name);
     if (tensor == nullptr) {
-      return invalid_argument(fmt::format("'{}': tensor '{}' is missing", file_.path(), name));
+      return invalid_argument(
+          fmt::format("'{}': tensor '{}' is missing{}", file_.path(), name, kAdvice));
     }
     std::vector<int64_t> shape(parameter.shape.dims.begin(),
                                parameter.shape.dims.begin() + parameter.shape.rank);
     if (tensor->shape != shape) {
-      return invalid_argument(fmt::format("'{}': tensor '{}' has shape {}, expected {}",
+      return invalid_argument(fmt::format("'{}': tensor '{}' has shape {}, expected {}{}",
                                           file_.path(), name, format_shape(tensor->shape),
-                                          format_shape(shape)));
+                                          format_shape(shape), kAdvice));
     }
     if (is_float(tensor->type)) return tensor;
     return unimplemented(fmt::format("'{}': tensor '{}' is {}, expected F32, BF16 or F16",
@@ -171,9 +175,9 @@ Result<AdapterConfig> parse_adapter_config(std::string_view text, const std::str
   STAGECOACH_RETURN_IF_ERROR(check_text(fields, "task_type", "CAUSAL_LM"));
   STAGECOACH_RETURN_IF_ERROR(check_text(fields, "bias", "none"));
   STAGECOACH_RETURN_IF_ERROR(fields.read_integer({"r"}, config.lora.rank));
-  if (config.lora.rank < 1 || config.lora.rank > kMostRank) {
+  if (config.lora.rank < 1 || config.lora.rank > kMostLoraRank) {
     return fields.refuse("r", std::to_string(config.lora.rank),
-                         fmt::format("a rank from 1 to {}", kMostRank));
+                         fmt::format("a rank from 1 to {}", kMostLoraRank));
   }
   STAGECOACH_RETURN_IF_ERROR(fields.read_number("lora_alpha", config.lora.alpha));
   STAGECOACH_RETURN_IF_ERROR(fields.read_bool_or("use_rslora", false, config.lora.uses_rslora));

@@ -37,12 +37,12 @@ SegmentFlop& operator+=(SegmentFlop& sum, const SegmentFlop& more) {
   return sum;
 }
 
-SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
+SegmentFlop linear_flop(const ShapeLinear& linear, bool is_frozen, int64_t rank, int64_t rows) {
   int64_t chosen = rows * linear.choices;
   double product = matmul_flop(chosen, linear.columns(), linear.in_columns);
-  SegmentFlop flop{product, product, rank > 0 ? 0 : product};
+  SegmentFlop flop{product, product, is_frozen ? 0 : product};
   if (linear.has_experts()) {
-    flop = expert_flop(linear.expert_sizes(), rows, linear.combines, linear.has_bias, rank == 0);
+    flop = expert_flop(linear.expert_sizes(), rows, linear.combines, linear.has_bias, !is_frozen);
   }
   if (rank > 0) {
     auto parts = static_cast<int64_t>(linear.out_columns.size());
@@ -58,7 +58,7 @@ SegmentFlop linear_flop(const ShapeLinear& linear, int64_t rank, int64_t rows) {
     flop.backward_input += elementwise_flop(OpKind::kAdd, rows, linear.columns());
   }
   flop += {linear.rotation.flop(rows), linear.rotation.flop(rows), 0};
-  if (linear.has_bias && rank == 0 && !linear.has_experts()) {
+  if (linear.has_bias && !is_frozen && !linear.has_experts()) {
     flop.backward_weight += elementwise_flop(OpKind::kColumnSum, chosen, linear.columns());
   }
   return flop;
@@ -110,12 +110,13 @@ void ShapeChain::add_parameters(const ShapeLinear& linear) {
   base.add(fmt::format("{}.{}.weight", spec.name, linear.name),
            Shape{count, linear.in_columns, linear.columns()}, true, {});
   if (linear.has_bias) vector(fmt::format("{}.bias", linear.name), linear.columns(), count);
-  if (!is_frozen()) return;
+  int64_t rank = rank_of(linear);
+  if (rank == 0) return;
   for (int64_t columns : linear.out_columns) {
     adapters.add(fmt::format("{}.{}.lora_A.weight", spec.name, linear.name),
-                 Shape{count, linear.in_columns, rank_}, true, {});
+                 Shape{count, linear.in_columns, rank}, true, {});
     adapters.add(fmt::format("{}.{}.lora_B.weight", spec.name, linear.name),
-                 Shape{count, rank_, columns}, true, {});
+                 Shape{count, rank, columns}, true, {});
   }
 }
 
@@ -136,7 +137,11 @@ SegmentIo ShapeChain::linear_io(const ShapeLinear& linear) {
     return index;
   };
   declare_rotation(linear.rotation, io);
-  if (is_frozen()) {
+  if (is_frozen() && rank_of(linear) == 0) {
+    io.saved_for_weight.clear();
+    io.weightless = true;
+  }
+  if (rank_of(linear) > 0) {
     // The adapters' inner activation, for their second matrix.
     auto parts = static_cast<int64_t>(linear.out_columns.size());
     io.saved_for_weight.push_back(own("adapted", linear.choices * parts * rank_));
@@ -154,9 +159,10 @@ int ShapeChain::linear(const ShapeLinear& linear) {
   int64_t rows = linear.combines ? 1 : linear.choices;
   int out = activation(fmt::format("{}.out", linear.name), dtype_, rows * linear.columns());
   io.writes.push_back(out);
-  segment(linear.name, std::move(io), [linear, rank = rank_](const MicroBatchShape& shape) {
-    return linear_flop(linear, rank, shape.rows());
-  });
+  segment(linear.name, std::move(io),
+          [linear, frozen = is_frozen(), rank = rank_of(linear)](const MicroBatchShape& shape) {
+            return linear_flop(linear, frozen, rank, shape.rows());
+          });
   return out;
 }
 

@@ -32,6 +32,7 @@ struct ShapeLinear {
   int64_t experts = 0;  ///< 0: one matrix for all rows
   int64_t choices = 1;  ///< rows that each row becomes: experts a token goes to
   bool has_bias = false;
+  bool has_adapters = true;  ///< where a chain has any
   /// Heads of which columns are turned by their positions after the product; 0: none.
   ShapeRotation rotation = {};
 
@@ -68,6 +69,7 @@ class ShapeChain {
   SegmentIo linear_io(const ShapeLinear& linear);
   void add_parameters(const ShapeLinear& linear);
   bool is_frozen() const { return rank_ > 0; }
+  int64_t rank_of(const ShapeLinear& linear) const { return linear.has_adapters ? rank_ : 0; }
 
   DType dtype_;
   int64_t rank_;

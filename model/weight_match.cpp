@@ -197,7 +197,8 @@ class WeightMatcher {
       std::string_view found = blocks == nullptr ? kScales : kBlocks;
       std::string_view lacks = blocks == nullptr ? kBlocks : kScales;
       return refuse(
-          fmt::format("tensor '{0}{1}' is there without '{0}{2}'", parameter.name, found, lacks));
+          fmt::format("tensor '{0}{1}' is there without '{0}{2}', which it is read with{3}",
+                      parameter.name, found, lacks, kAdvice));
     }
     std::vector<int64_t> shape = shape_of(parameter);
     if (shape.size() != 3 || shape[1] % kMxfp4GroupColumns != 0) {
@@ -221,9 +222,9 @@ class WeightMatcher {
   Status check_packed(const FolderTensor& tensor, const std::vector<int64_t>& shape) const {
     const SafetensorInfo& info = *tensor.info;
     if (info.type == SafetensorsType::kU8 && info.shape == shape) return Status::ok();
-    return refuse(fmt::format("tensor '{}' is {} {}, expected U8 {}", info.name,
+    return refuse(fmt::format("tensor '{}' is {} {}, expected U8 {}{}", info.name,
                               safetensors_type_name(info.type), format_shape(info.shape),
-                              format_shape(shape)));
+                              format_shape(shape), kAdvice));
   }
 
   /// The number in "3.gate_proj.weight", where the end is `part`; else -1.

@@ -105,7 +105,7 @@ class PartReader {
       piece.resize(static_cast<size_t>(columns * matrix.rows));
       if (Status status = decode_mxfp4_columns(matrix, column, piece); !status.is_ok()) {
         return status.with_context(fmt::format("'{}', tensor '{}', matrix {}",
-                                               slice.tensor->file->path(), slice.tensor->info->name,
+                                               slice.scales->file->path(), slice.scales->info->name,
                                                index));
       }
       STAGECOACH_RETURN_IF_ERROR(sink_(slice.block, slice.offset + column * matrix.rows, piece));
@@ -182,27 +182,6 @@ Result<LoadedWeights> load_weights(const std::string& folder, const Network& net
 Status check_weights(const std::string& folder, const Network& network, WeightProof proof) {
   STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(folder));
   return match_weights(weights, network, proof).status();
-}
-
-Status save_weights(const std::string& folder, const Network& network,
-                    const ParameterSource& source, WeightNaming naming) {
-  std::vector<SafetensorsTensor> tensors;
-  for (size_t b = 0; b < network.blocks.size(); ++b) {
-    for (const ParameterInfo& parameter : network.blocks[b].parameters) {
-      SafetensorsTensor tensor;
-      tensor.name = file_name_of(parameter.name, naming);
-      tensor.shape = {parameter.shape.dims.begin(),
-                      parameter.shape.dims.begin() + parameter.shape.rank};
-      tensor.read_f32 = [&source, block = static_cast<int>(b), offset = parameter.offset](
-                            int64_t first, std::span<float> out) {
-        source(block, offset + first, out);
-        return Status::ok();
-      };
-      tensors.push_back(std::move(tensor));
-    }
-  }
-  STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
-  return write_safetensors(folder + "/" + kWeightsFile, std::move(tensors));
 }
 
 }  // namespace stagecoach

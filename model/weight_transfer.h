@@ -53,9 +53,8 @@ struct ExpertTensor {
 std::vector<ExpertTensor> experts_one_by_one(std::string_view name,
                                              const std::vector<int64_t>& shape);
 
-/// Gives fp32 parameters of `block` from element `offset` on, as many as `out` has.
-using ParameterSource = std::function<void(int block, int64_t offset, std::span<float> out)>;
-/// Takes them. Disjoint ranges come from several threads at once.
+/// Takes fp32 parameters of `block` from element `offset` on. Disjoint ranges come from several
+/// threads at once.
 using ParameterSink =
     std::function<Status(int block, int64_t offset, std::span<const float> values)>;
 /// Hears how many bytes of how many are read, a few times a second. Thread rule: any thread.
@@ -87,10 +86,5 @@ enum class WeightProof : uint8_t { kTiedHeads, kHeaders };
 /// Ok when `load_weights` would find every parameter: for refusals before memory is taken.
 Status check_weights(const std::string& folder, const Network& network,
                      WeightProof proof = WeightProof::kTiedHeads);
-
-/// Writes every parameter once, as fp32, to `folder`/model.safetensors (crash-safe); the tied head
-/// is not written again.
-Status save_weights(const std::string& folder, const Network& network,
-                    const ParameterSource& source, WeightNaming naming = WeightNaming::kPrefixed);
 
 }  // namespace stagecoach

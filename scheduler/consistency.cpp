@@ -46,8 +46,11 @@ Task<Status> Consistency::overwritable(int block, int64_t version) {
   Block& held = blocks_[block];
   const int& leases = held.leases[static_cast<size_t>(overwritten % kLeasedVersions)];
   bool waits_for_reader = held.readers > 0 && leases > 0;
-  if (waits_for_reader) count_reading_wait(1);
   Status status;
+  if (waits_for_reader) {
+    count_reading_wait(1);
+    if (copier_) status = co_await copier_(block, version);
+  }
   while (status.is_ok() && leases > 0) status = co_await held.changed.wait();
   if (waits_for_reader) count_reading_wait(-1);
   co_return status;

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "core/executor.h"
@@ -18,9 +20,10 @@ enum class Ordering : uint8_t {
   kVersionBeforeRead,      ///< P2: a pass reads the version of its step
   kSlotBeforeLanding,      ///< P3: a gradient lands in a slot whose last one has been added
   kGradientsBeforeUpdate,  ///< P4: an update waits for all gradients, the verdict, and the last one
-  kUpdateBeforeStorage     ///< P5: gradient storage is used again when the update has read it
+  kUpdateBeforeStorage,    ///< P5: gradient storage is used again when the update has read it
+  kCopyBeforeOverwrite     ///< P1, of what is copied for a reader: when it has been
 };
-inline constexpr int kOrderingCount = 5;
+inline constexpr int kOrderingCount = 6;
 
 /// Which versions of blocks the host holds and who reads them. Version v of a block is what v
 /// updates made of it; step T (from 0) computes with version T, with kAsync with max(0, T - 1), and
@@ -52,6 +55,10 @@ class Consistency {
   /// else than a pass, so that the next update waits; `end_reading` says that this has ended.
   void begin_reading(int block, int64_t version);
   void end_reading(int block, int64_t version);
+  /// Asked to end the reading of `block` early when the update that makes `version` would wait for
+  /// it; it may leave that to the reader.
+  using Copier = std::function<Task<Status>(int block, int64_t version)>;
+  void set_copier(Copier copier) { copier_ = std::move(copier); }
   /// For how long so far at least one update has waited for such readers.
   int64_t reading_wait_ns() const { return reading_wait_ns_; }
 
@@ -91,6 +98,7 @@ class Consistency {
   int waiting_for_readers_ = 0;  ///< updates
   int64_t reading_wait_began_ns_ = 0;
   int64_t reading_wait_ns_ = 0;
+  Copier copier_;
   std::array<bool, kOrderingCount> left_out_{};
 };
 

@@ -38,6 +38,7 @@ struct PlanRequest {
   bool residency = true;       ///< whether parameters of streamed stages stay where memory is spare
   MomentOptions moments = {};  ///< of the optimizer
   ByteCount device_update_bytes = 0;  ///< on each device, for updates there; not in free_bytes
+  ByteCount save_copy_bytes = 0;      ///< on the host, for copies while a save goes on
   /// Layer times, device speeds and links as measured; nothing: by FLOP and DeviceInfo::speed, with
   /// links that take no time.
   std::optional<MeasuredRun> measured;

@@ -72,6 +72,8 @@ StageExecutor::StageExecutor(const StageExecutorSetup& setup)
       step_count_(setup.first_step),
       judged_count_(setup.first_step) {
   for (Ordering ordering : setup.left_out) consistency_.leave_out(ordering);
+  consistency_.set_copier(
+      [this](int block, int64_t version) { return copy_for_reader(block, version); });
   background_.set_on_failure([this](const Status& status) { fail(status); });
   if (virtual_time_ != nullptr) executor_.set_idle([this] { return advance_virtual_time(); });
 }
@@ -235,7 +237,10 @@ Status StageExecutor::start_reading(std::shared_ptr<BlockReader> reader) {
   if (!failure_.is_ok()) return failure_;
   STAGECOACH_CHECK(!is_reading());
   int blocks = setup_.host_state->block_count();
-  reading_ = std::make_shared<Reading>(Reading{std::move(reader), step_count_, blocks - 1});
+  reading_ = std::make_shared<Reading>();
+  reading_->reader = std::move(reader);
+  reading_->version = step_count_;
+  reading_->next_block = blocks - 1;
   // All at once, so that no update of a later step comes before the reader has come to its block.
   for (int block = 0; block < blocks; ++block) consistency_.begin_reading(block, step_count_);
   background_.spawn(run_reading(reading_));
@@ -246,9 +251,15 @@ Status StageExecutor::start_reading(std::shared_ptr<BlockReader> reader) {
 Task<Status> StageExecutor::run_reading(std::shared_ptr<Reading> reading) {
   for (int& block = reading->next_block; block >= 0; --block) {
     STAGECOACH_CO_RETURN_IF_ERROR(co_await consistency_.reached(block, reading->version));
-    STAGECOACH_CO_RETURN_IF_ERROR(co_await read_block(*reading->reader, block));
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await read_block(reading, block));
     if (!failure_.is_ok()) co_return failure_;
-    consistency_.end_reading(block, reading->version);
+    auto copy = reading->copies.find(block);
+    if (copy == reading->copies.end()) {
+      consistency_.end_reading(block, reading->version);
+      continue;
+    }
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(copy->second));
+    reading->reader->release_copy(block);
   }
   STAGECOACH_CO_RETURN_IF_ERROR(submit_finish(*reading->reader));
   reading_.reset();
@@ -256,19 +267,47 @@ Task<Status> StageExecutor::run_reading(std::shared_ptr<Reading> reading) {
   co_return Status::ok();
 }
 
-Task<Status> StageExecutor::read_block(BlockReader& reader, int block) {
-  for (int piece = 0; piece < reader.piece_count(block) && failure_.is_ok(); ++piece) {
-    Result<Timepoint> read = submit_piece(reader, block, piece);
+Task<Status> StageExecutor::read_block(std::shared_ptr<Reading> reading, int block) {
+  int pieces = reading->reader->piece_count(block);
+  for (int piece = 0; piece < pieces && failure_.is_ok(); ++piece) {
+    Result<Timepoint> read = submit_piece(*reading, block, piece);
     if (!read.is_ok()) co_return read.status();
+    reading->piece = *read;
     STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*read));
   }
   co_return Status::ok();
 }
 
+/// Of a block that is being read too: the rest of its pieces is read from the copy.
+Task<Status> StageExecutor::copy_for_reader(int block, int64_t version) {
+  std::shared_ptr<Reading> reading = reading_;
+  bool is_wanted = reading && version == reading->version + 1 && block <= reading->next_block;
+  if (!is_wanted || !reading->reader->reserve_copy(block)) co_return Status::ok();
+  BlockReader& reader = *reading->reader;
+  Result<Timepoint> copied =
+      reader.copy_queue().submit("copy", {}, [&reader, block](TaskPool& pool) {
+        reader.copy(block, pool);
+        return Status::ok();
+      });
+  if (!copied.is_ok()) co_return copied.status();
+  reading->copies.emplace(block, *copied);
+  if (consistency_.holds(Ordering::kCopyBeforeOverwrite)) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*copied));
+  }
+  reading->copied.insert(block);
+  if (block == reading->next_block && reading->piece) {
+    STAGECOACH_CO_RETURN_IF_ERROR(co_await pump_->reached(*reading->piece));
+  }
+  consistency_.end_reading(block, reading->version);
+  co_return Status::ok();
+}
+
 // Jobs hold no reader: its last owner must not be a thread of its own.
-Result<Timepoint> StageExecutor::submit_piece(BlockReader& reader, int block, int piece) {
-  return reader.queue().submit("read", {}, [&reader, block, piece](TaskPool&) {
-    reader.read(block, piece);
+Result<Timepoint> StageExecutor::submit_piece(Reading& reading, int block, int piece) {
+  BlockReader& reader = *reading.reader;
+  bool from_copy = reading.copied.contains(block);
+  return reader.queue().submit("read", {}, [&reader, block, piece, from_copy](TaskPool&) {
+    reader.read(block, piece, from_copy);
     return Status::ok();
   });
 }
@@ -293,16 +332,22 @@ Task<Status> StageExecutor::await_reading() {
   co_return Status::ok();
 }
 
-/// What a failure kept from being read still is as it was: its next update waited for the reader.
+/// What a failure kept from being read still is as it was, or has been copied: its next update
+/// waited for the reader.
 Status StageExecutor::read_rest() {
   std::shared_ptr<Reading> reading = std::exchange(reading_, nullptr);
   const HostState& state = *setup_.host_state;
   for (int block = reading->next_block; block >= 0; --block) {
-    if (!state.is_frozen(block) && state.version(block) != reading->version) return failure_;
+    if (auto copy = reading->copies.find(block); copy != reading->copies.end()) {
+      STAGECOACH_RETURN_IF_ERROR(wait_until_reached(copy->second));
+      reading->copied.insert(block);
+    } else if (!state.is_frozen(block) && state.version(block) != reading->version) {
+      return failure_;
+    }
   }
   for (int block = reading->next_block; block >= 0; --block) {
     for (int piece = 0; piece < reading->reader->piece_count(block); ++piece) {
-      STAGECOACH_RETURN_IF_FAILED(submit_piece(*reading->reader, block, piece));
+      STAGECOACH_RETURN_IF_FAILED(submit_piece(*reading, block, piece));
     }
   }
   return submit_finish(*reading->reader);

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -93,7 +96,7 @@ class StageExecutor {
   /// Returns when at most `passes` passes and `steps` steps are under way.
   Status finish(size_t passes, size_t steps);
   /// Begins to read all blocks as the last step that was asked for leaves them; it goes on while
-  /// this class is at work, beside later passes and steps. One at a time; its queue must end its
+  /// this class is at work, beside later passes and steps. One at a time; its queues must end their
   /// jobs before the reader is destroyed.
   Status start_reading(std::shared_ptr<BlockReader> reader);
   bool is_reading() const { return reading_ != nullptr; }
@@ -142,11 +145,16 @@ class StageExecutor {
   struct Reading {
     std::shared_ptr<BlockReader> reader;
     int64_t version = 0;
-    int next_block = 0;  ///< the last one first
+    int next_block = 0;              ///< being read or the next; the last one first
+    std::optional<Timepoint> piece;  ///< the last that was asked for
+    /// Of blocks that are copied; they end their reading when they have been.
+    std::map<int, Timepoint> copies;
+    std::set<int> copied;  ///< further pieces are read from the copy
   };
   Task<Status> run_reading(std::shared_ptr<Reading> reading);
-  Task<Status> read_block(BlockReader& reader, int block);
-  static Result<Timepoint> submit_piece(BlockReader& reader, int block, int piece);
+  Task<Status> read_block(std::shared_ptr<Reading> reading, int block);
+  Task<Status> copy_for_reader(int block, int64_t version);
+  static Result<Timepoint> submit_piece(Reading& reading, int block, int piece);
   static Status submit_finish(BlockReader& reader);
   Task<Status> await_reading();
   Status read_rest();

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <optional>
+#include <set>
 #include <type_traits>
 
 #include "core/json.h"
@@ -188,17 +189,26 @@ void add_option(CLI::App& app, const CommandOption& option) {
   if (option.required) added->required();
 }
 
-/// The refusal for the first flag that the command does not know; empty when all are known.
-std::string unknown_flag(const Command& command, const std::vector<std::string>& arguments) {
+/// The refusal for the first flag that the command does not know, or that has one value and is
+/// given once more; empty when there is none.
+std::string bad_flag(const Command& command, const std::vector<std::string>& arguments) {
   std::vector<std::string> known = {"--json", "--help"};
-  for (const CommandOption& option : command.options) known.push_back(option.name);
+  std::set<std::string> single, given;
+  for (const CommandOption& option : command.options) {
+    known.push_back(option.name);
+    bool many = std::holds_alternative<std::vector<std::string>*>(option.target);
+    if (!many && !is_flag(option)) single.insert(option.name);
+  }
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
     bool is_long = argument.starts_with("--");
     bool is_short = argument.size() > 1 && argument[0] == '-' && std::isalpha(argument[1]) != 0;
     if (!is_long && !is_short) continue;
     std::string name = argument.substr(0, argument.find('='));
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) {
+      if (given.insert(name).second || !single.contains(name)) continue;
+      return fmt::format("{} is given twice; give it once", name);
+    }
     std::string nearest = nearest_name(name, known);
     return fmt::format("unknown option '{}'{}", name,
                        nearest.empty() ? fmt::format("; see stagecoach {} --help", command.name)
@@ -209,7 +219,7 @@ std::string unknown_flag(const Command& command, const std::vector<std::string>&
 
 /// Fills the command's options; the refusal when that fails.
 std::string parse_options(const Command& command, std::vector<std::string> arguments, bool* json) {
-  if (std::string problem = unknown_flag(command, arguments); !problem.empty()) return problem;
+  if (std::string problem = bad_flag(command, arguments); !problem.empty()) return problem;
   CLI::App app(command.summary, command.name);
   app.set_help_flag();
   app.add_flag("--json", *json);
@@ -246,14 +256,18 @@ int refuse_command(const std::string& name, const std::vector<Command>& commands
                 kExitUsage);
 }
 
-/// Refuses for people and, where asked for, as the one JSON object on stdout.
+/// Refuses on stdout where JSON is asked for: the one object, of train the last line.
+void refuse_as_json(bool json, const std::string& message, int code) {
+  if (!json) return;
+  Json object = Json::object();
+  object["error"] = message;
+  object["exit_code"] = code;
+  print_out(object.dump() + "\n");
+}
+
+/// For people too.
 int refuse_also_as_json(bool json, const std::string& who, const std::string& message, int code) {
-  if (json) {
-    Json object = Json::object();
-    object["error"] = message;
-    object["exit_code"] = code;
-    print_out(object.dump() + "\n");
-  }
+  refuse_as_json(json, message, code);
   return refuse(who, message, code);
 }
 
@@ -264,30 +278,27 @@ bool asks_for_json(const std::vector<std::string>& arguments) {
 int run_command(const Command& command, const std::vector<std::string>& arguments,
                 CommandContext context) {
   std::string who = "stagecoach " + command.name;
-  // train prints lines of metrics, and its refusals are none.
-  bool answers_in_json = command.name != "train";
   bool asked = context.json || asks_for_json(arguments);
   std::string problem = parse_options(command, arguments, &context.json);
   if (!problem.empty()) {
-    return refuse_also_as_json(asked && answers_in_json, who, problem, kExitUsage);
+    return refuse_also_as_json(asked, who, problem, kExitUsage);
   }
   Result<int> outcome = command.run(context);
   Status status = outcome.status();
   bool was_stopped = status.code() == StatusCode::kCancelled && InterruptGuard::is_interrupted();
   if (was_stopped || (outcome.is_ok() && *outcome == kExitInterrupted)) {
+    if (outcome.is_ok() && command.answers_interrupted) return kExitInterrupted;
+    constexpr const char* kMessage = "interrupted before it was done; run it again";
+    refuse_as_json(context.json, kMessage, kExitInterrupted);
     // What training did about it, it has said.
-    if (!answers_in_json || (outcome.is_ok() && command.answers_interrupted)) {
-      return kExitInterrupted;
-    }
-    return refuse_also_as_json(context.json, who, "interrupted before it was done; run it again",
-                               kExitInterrupted);
+    return command.name == "train" ? kExitInterrupted : refuse(who, kMessage, kExitInterrupted);
   }
   if (outcome.is_ok()) return outcome.value();
   int code = exit_code_of(status.code());
   // Where a device failed is worth a line of its own form; a refusal says everything itself.
   bool has_site = !status.site().device.empty() || !status.site().verb.empty();
   std::string message = has_site ? status.to_string() : status.message();
-  return refuse_also_as_json(context.json && answers_in_json, who, message, code);
+  return refuse_also_as_json(context.json, who, message, code);
 }
 
 std::optional<int> answer_general_option(const std::vector<std::string>& arguments,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 
 #include "core/json.h"
@@ -20,11 +21,13 @@ namespace stagecoach {
 namespace {
 
 constexpr int64_t kBatch = 8;
+/// Of a number that was not given; not a value one would give.
+constexpr int64_t kUnset = std::numeric_limits<int64_t>::min();
 
 struct EvalOptions {
   std::string model;
   std::vector<std::string> data;
-  int64_t sequence = 0;
+  int64_t sequence = kUnset;
   std::string devices = "cpu:1";
 };
 
@@ -39,7 +42,7 @@ Result<int> run(const EvalOptions& options, const CommandContext& context) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(options.model));
   Architecture shape = source.architecture();
   config.data.sequence =
-      options.sequence > 0 ? options.sequence : std::min(kDefaultSequence, shape.positions);
+      options.sequence != kUnset ? options.sequence : std::min(kDefaultSequence, shape.positions);
   Progress progress;
   progress.phase("reading data");
   STAGECOACH_ASSIGN_OR_RETURN(TokenData data, read_token_data({options.data, shape.vocabulary,
@@ -95,7 +98,7 @@ Command make_eval_command() {
        &options->sequence},
       {"--devices", "SPEC", "devices to use (default: cpu:1)", &options->devices}};
   command.run = [options](const CommandContext& context) -> Result<int> {
-    if (options->sequence < 0) {
+    if (options->sequence != kUnset && options->sequence < 1) {
       return invalid_argument(fmt::format("--sequence is {}; it must be 1 or more, for example 128",
                                           options->sequence));
     }

@@ -26,7 +26,7 @@ namespace {
 
 struct InspectOptions {
   ModelOptions model;
-  std::string devices, schedule = "roundpipe", device_share = "0";
+  std::string devices, schedule = "roundpipe", device_share = "0", save_copy = "0";
 };
 
 Result<double> parse_device_share(const std::string& text) {
@@ -174,6 +174,9 @@ Result<int> run(InspectOptions& options, const CommandContext& context) {
   STAGECOACH_ASSIGN_OR_RETURN(request.update, parse_update_mode(options.model.update));
   request.gated = asked_to_wait_for_norm(options.model, network.dtype);
   request.moments = asked_moments(options.model);
+  Result<ByteCount> save_copy = parse_bytes(options.save_copy);
+  if (!save_copy.is_ok()) return save_copy.status().with_context("--save-copy");
+  request.save_copy_bytes = *save_copy;
   STAGECOACH_RETURN_IF_ERROR(fill_table(options, network, table));
   if (context.json) {
     Json json = Json::object();
@@ -229,6 +232,9 @@ Command make_inspect_command() {
   command.options.push_back({"--device-share", "S",
                              "share of the updates that devices make, 0 (default) to 1, or auto",
                              &options->device_share});
+  command.options.push_back({"--save-copy", "SIZE",
+                             "host memory for copies while a save goes on (0: updates wait)",
+                             &options->save_copy});
   command.options.push_back({"--host-memory", "SIZE",
                              "what the host has (what this machine leaves a program now)",
                              &options->model.host_memory});

@@ -11,10 +11,11 @@ namespace {
 using Row = std::pair<const char*, ByteCount>;
 
 std::vector<Row> host_rows(const MemoryTable& table) {
-  return {{"weights", table.weights()},          {"moments", table.moments},
-          {"gradients", table.gradients},        {"frozen", table.host.state.frozen},
-          {"landing", table.host.state.landing}, {"boundaries", table.host.boundaries},
-          {"staging", table.host.staging},       {"mock_devices", table.host.devices}};
+  return {{"weights", table.weights()},           {"moments", table.moments},
+          {"gradients", table.gradients},         {"frozen", table.host.state.frozen},
+          {"landing", table.host.state.landing},  {"boundaries", table.host.boundaries},
+          {"staging", table.host.staging},        {"mock_devices", table.host.devices},
+          {"save_copies", table.host.save_copies}};
 }
 
 /// Of `bytes` per device that takes part, those of device `index` of the request; 0 where it has

@@ -15,8 +15,11 @@ std::vector<CommandOption> model_command_options(ModelOptions& options) {
           {"--sequence", "T", "tokens of a sequence (the model's positions, at most 1024)",
            &options.sequence},
           {"--dtype", "D", "fp32 (default of GPT-2), bf16 (of the others) or fp16", &options.dtype},
-          {"--lora-rank", "R", "train adapters of this rank on all matrices of the layers alone",
+          {"--lora-rank", "R",
+           "train adapters of this rank alone: of attention and MLP, beside experts of attention",
            &options.lora_rank},
+          {"--lora-experts", "", "count adapters of router and experts too: planned, not trained",
+           &options.lora_experts},
           {"--base", "WHERE", "of what is frozen: memory (default), or mapped from its files",
            &options.base}};
 }
@@ -69,9 +72,6 @@ Status check_model_options(const ModelOptions& options) {
     return invalid_argument(
         fmt::format("--base is '{}'; it must be memory or mapped", options.base));
   }
-  if (options.base == "mapped" && options.lora_rank == ModelOptions::kUnset) {
-    return invalid_argument("--base mapped goes with --lora-rank: what is trained is in memory");
-  }
   if (options.sequence != ModelOptions::kUnset && options.batch > kMostTokens / options.sequence) {
     return invalid_argument(fmt::format("--batch {} of --sequence {} is more than {} tokens",
                                         options.batch, options.sequence, kMostTokens));
@@ -92,9 +92,15 @@ Status check_model_options(const ModelOptions& options) {
 
 Result<PlannedModel> resolve_asked_model(const ModelOptions& options) {
   auto or_default = [](int64_t value) { return value == ModelOptions::kUnset ? 0 : value; };
-  return resolve_planned_model({options.model, options.dtype, or_default(options.sequence),
-                                options.batch / options.micro_batches,
-                                or_default(options.lora_rank), options.base == "mapped"});
+  PlannedModelOptions planned;
+  planned.model = options.model;
+  planned.dtype = options.dtype;
+  planned.sequence = or_default(options.sequence);
+  planned.sequences = options.batch / options.micro_batches;
+  planned.lora_rank = or_default(options.lora_rank);
+  planned.maps_base = options.base == "mapped";
+  planned.adapts_experts = options.lora_experts;
+  return resolve_planned_model(planned);
 }
 
 Result<HostLimits> host_limits_for(const ModelOptions& options) {

@@ -20,6 +20,7 @@ struct ModelOptions {
 
   std::string model, update = "overlap", dtype, base = "memory", host_memory, optimizer = "adamw",
                      moments = "fp32";
+  bool lora_experts = false;
   double clip_norm = 1;     ///< 0: off
   double device_share = 0;  ///< of commands that take --device-share; kAutoShare: as is measured
   int64_t batch = 16, micro_batches = 4, rounds = 1, sequence = kUnset, lora_rank = kUnset;

@@ -31,6 +31,7 @@ struct SimulateOptions {
   int64_t stages = kUnsetNumber, micro_batches = kUnsetNumber, tokens = kUnsetNumber;
   std::string model, dtype;
   int64_t sequence = 0, micro_batch_size = 1, lora_rank = 0;
+  bool lora_experts = false;
   std::vector<int64_t> parameters;  ///< parallel to schedule_parameters()
   double forward = kUnsetTime, backward = kUnsetTime, input = kUnsetTime, weight = kUnsetTime;
   double hop = kUnsetTime, freed_at_input = kUnsetTime;
@@ -356,7 +357,9 @@ Result<int> simulate_planned_model(const SimulateOptions& options, const Command
       options.devices.empty() || !is_set(options.micro_batches)) {
     return invalid_argument(
         "--model goes with --schedule, --devices, --microbatches, --micro-batch-size, --sequence, "
-        "--dtype, --lora-rank, --round, --update and --trace, for example: stagecoach simulate "
+        "--dtype, --lora-rank, --lora-experts, --round, --update and --trace, for example: "
+        "stagecoach "
+        "simulate "
         "--model qwen3-8b --devices sim:8xrtx4090 --schedule roundpipe --microbatches 16");
   }
   STAGECOACH_RETURN_IF_ERROR(
@@ -367,8 +370,9 @@ Result<int> simulate_planned_model(const SimulateOptions& options, const Command
                     is_set(options.tokens) ? "--microbatch-tokens" : "--free-at-i"));
   }
   ModelSimulation simulation;
-  simulation.model = {options.model, options.dtype, options.sequence, options.micro_batch_size,
-                      options.lora_rank};
+  simulation.model = {
+      options.model,     options.dtype, options.sequence,    options.micro_batch_size,
+      options.lora_rank, false,         options.lora_experts};
   simulation.schedule = options.schedule;
   simulation.devices = options.devices;
   simulation.update = options.update;
@@ -382,10 +386,10 @@ Result<int> simulate_planned_model(const SimulateOptions& options, const Command
 
 Result<int> run_simulate(const SimulateOptions& options, const CommandContext& context) {
   if (!options.model.empty()) return simulate_planned_model(options, context);
-  if (options.sequence != 0 || options.lora_rank != 0 || options.micro_batch_size != 1 ||
-      !options.dtype.empty()) {
+  if (options.sequence != 0 || options.lora_rank != 0 || options.lora_experts ||
+      options.micro_batch_size != 1 || !options.dtype.empty()) {
     return invalid_argument(
-        "--sequence, --micro-batch-size, --dtype and --lora-rank go with --model");
+        "--sequence, --micro-batch-size, --dtype, --lora-rank and --lora-experts go with --model");
   }
   if (!options.layer_times.empty()) {
     STAGECOACH_RETURN_IF_ERROR(check_layer_options(options));
@@ -464,6 +468,8 @@ Command make_simulate_command() {
       {"--dtype", "D", "with --model: fp32 (default of GPT-2), bf16 (of the others) or fp16",
        &options->dtype},
       {"--lora-rank", "R", "with --model: train adapters of this rank alone", &options->lora_rank},
+      {"--lora-experts", "", "with --lora-rank: count adapters of router and experts too",
+       &options->lora_experts},
       {"--devices", "SPEC",
        "with --layer-times or --model: sim:8xrtx4090, or a machine: sim:8xFILE.json",
        &options->devices},

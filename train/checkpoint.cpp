@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <map>
 #include <sys/statvfs.h>
 #include <system_error>
 #include <unistd.h>
@@ -354,7 +355,7 @@ CheckpointSave::~CheckpointSave() {
 
 Result<std::unique_ptr<CheckpointSave>> CheckpointSave::begin(const std::string& run_folder,
                                                               CheckpointRecord record,
-                                                              Trainer& trainer) {
+                                                              Trainer& trainer, SaveCopies copies) {
   std::unique_ptr<CheckpointSave> save(new CheckpointSave(run_folder, std::move(record), trainer));
   std::string folder = folder_of(run_folder, save->iteration());
   std::error_code ignored;
@@ -370,7 +371,8 @@ Result<std::unique_ptr<CheckpointSave>> CheckpointSave::begin(const std::string&
   auto open = [&]() -> Status {
     STAGECOACH_RETURN_IF_ERROR(check_free_space(run_folder, save->needed_));
     STAGECOACH_RETURN_IF_ERROR(make_folders(save->unfinished_));
-    STAGECOACH_ASSIGN_OR_RETURN(save->writer_, StateWriter::create(save->unfinished_, trainer));
+    STAGECOACH_ASSIGN_OR_RETURN(save->writer_,
+                                StateWriter::create(save->unfinished_, trainer, std::move(copies)));
     return Status::ok();
   };
   if (Status status = open(); !status.is_ok()) {
@@ -412,6 +414,7 @@ Status CheckpointSave::publish(int64_t keep_last) {
   if (!writer_) return Status::ok();
   if (!writer_->is_done()) STAGECOACH_RETURN_IF_ERROR(trainer_.finish_reading());
   Status status = write();
+  copied_bytes_ = writer_->copied_bytes();
   writer_.reset();
   if (!status.is_ok()) {
     std::error_code ignored;
@@ -537,6 +540,15 @@ void note_update_mode(const CheckpointRecord& record, const Json& here,
   }
 }
 
+/// Whether a key of [optimizer] says anything about what `kind` computes.
+bool decides_bits(std::string_view key, std::string_view kind) {
+  if (key == "device_share") return false;  // who updates
+  if (key == "momentum") return kind == "sgd";
+  if (key == "betas") return kind != "sgd";
+  if (key == "eps") return kind == "adam" || kind == "adamw";
+  return true;
+}
+
 Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const std::string& there,
                const std::string& here) {
   return invalid_argument(fmt::format(
@@ -545,21 +557,39 @@ Status differs(const FoundCheckpoint& checkpoint, const std::string& what, const
       checkpoint.path, what, there, here));
 }
 
+/// The key of a configuration that a field of adapter_config.json comes from.
+std::string lora_key_of(const std::string& field) {
+  static const std::map<std::string, std::string> kKeys = {{"r", "rank"},
+                                                           {"lora_alpha", "alpha"},
+                                                           {"use_rslora", "rslora"},
+                                                           {"target_modules", "targets"}};
+  auto key = kKeys.find(field);
+  return key == kKeys.end() ? "the adapter's " + field : "model.lora." + key->second;
+}
+
 }  // namespace
 
 Status check_same_base(const FoundCheckpoint& checkpoint, const CheckpointRecord& here) {
-  auto settings = [](const Json& adapter) -> std::string {
-    if (adapter.is_null()) return "absent";
-    Json compared = adapter;
-    compared["base_model_name_or_path"] = nullptr;
-    return compared.dump();
-  };
-  std::string there = settings(checkpoint.record.adapter), now = settings(here.adapter);
-  if (there != now) return differs(checkpoint, "model.lora", there, now);
+  const Json &there = checkpoint.record.adapter, &now = here.adapter;
+  auto presence = [](const Json& adapter) { return adapter.is_null() ? "absent" : "set"; };
+  if (there.is_null() != now.is_null()) {
+    return differs(checkpoint, "model.lora", presence(there), presence(now));
+  }
+  if (now.is_null()) return Status::ok();
+  for (const auto& [key, value] : now.members()) {
+    if (key == "base_model_name_or_path") continue;  // a base may have moved
+    const Json* saved = there.find(key);
+    std::string there_text = saved == nullptr ? "absent" : saved->dump();
+    if (there_text != value.dump()) {
+      return differs(checkpoint, lora_key_of(key), there_text, value.dump());
+    }
+  }
   if (checkpoint.record.base_sha256 == here.base_sha256) return Status::ok();
-  return differs(checkpoint,
-                 "the sha256 of the base (its config.json, tensors and their beginnings)",
-                 checkpoint.record.base_sha256, here.base_sha256);
+  return differs(
+      checkpoint,
+      "the sha256 of the base (its config.json, and of each tensor the name, type, shape and "
+      "first 256 bytes; the rest is not compared)",
+      checkpoint.record.base_sha256, here.base_sha256);
 }
 
 Status check_base_of_adapters(const std::string& folder, const ModelSource& base) {
@@ -570,7 +600,8 @@ Status check_base_of_adapters(const std::string& folder, const ModelSource& base
   if (found == record.base_sha256) return Status::ok();
   return data_loss(fmt::format(
       "'{}' is not the base that the adapters of '{}' were trained on: its sha256 (of config.json, "
-      "tensors and their beginnings) is {}, expected {}; give it back as it was, or export the "
+      "and of each tensor the name, type, shape and first 256 bytes) is {}, expected {}; give it "
+      "back as it was, or export the "
       "adapters and name another base with model.lora.path beside model.path",
       base.weights_folder, folder, found, record.base_sha256));
 }
@@ -621,7 +652,7 @@ Status check_resumable(const FoundCheckpoint& checkpoint, const TrainConfig& con
     return differs(checkpoint, "train.router_loss", "0", value_at(here, "train", "router_loss"));
   }
   for (const auto& member : here.find("optimizer")->members()) {
-    if (member.first == "device_share") continue;  // who updates changes no bit
+    if (!decides_bits(member.first, config.optimizer.kind)) continue;
     STAGECOACH_RETURN_IF_ERROR(compare({"optimizer", member.first.c_str()}));
   }
   for (const char* key : {"microbatches", "rounds", "seed"}) {

@@ -64,14 +64,18 @@ Status check_checkpoint_places(const std::string& run_folder, int64_t first, int
 class CheckpointSave {
  public:
   /// Begins RUN/checkpoint-<iteration>, of the last step that `trainer` was asked for, which must
-  /// outlive this. Errors: io, naming the file, bytes needed and free; what stopped `trainer`.
+  /// outlive this. With `copies` updates need not wait where there is room (output.save_copy).
+  /// Errors: io, naming the file, bytes needed and free; what stopped `trainer`.
   static Result<std::unique_ptr<CheckpointSave>> begin(const std::string& run_folder,
-                                                       CheckpointRecord record, Trainer& trainer);
+                                                       CheckpointRecord record, Trainer& trainer,
+                                                       SaveCopies copies = nullptr);
   /// Removes what has been written, unless it was published.
   ~CheckpointSave();
 
   int64_t iteration() const { return record_.iteration; }
   ByteCount size_bytes() const { return needed_; }
+  /// What has been copied for it so far.
+  ByteCount copied_bytes() const { return writer_ ? writer_->copied_bytes() : copied_bytes_; }
   /// Whether publish() need not wait.
   bool is_done() const;
   /// Returns when all is written: makes RUN/checkpoint point to it and deletes all but the
@@ -84,7 +88,7 @@ class CheckpointSave {
   std::string run_folder_, unfinished_;
   CheckpointRecord record_;
   Trainer& trainer_;
-  ByteCount needed_ = 0;
+  ByteCount needed_ = 0, copied_bytes_ = 0;
   std::shared_ptr<StateWriter> writer_;  ///< null: the folder holds this iteration already
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 using internal::config_fields;
 using internal::ConfigField;
+using internal::shown;
 
 const ConfigField* find_field(std::string_view key) {
   for (const ConfigField& field : config_fields()) {
@@ -86,8 +87,10 @@ Status read_value(const ConfigField& field, const Json& value, const std::string
                   TrainConfig& config) {
   Status status = field.read(value, config);
   if (status.is_ok()) return status;
+  // A table's message names the key in it.
+  if (field.is_table && value.is_object()) return status.with_context(where);
   return Status(status.code(),
-                fmt::format("{}: {} = {}{}", where, field.key, value.dump(), status.message()));
+                fmt::format("{}: {} = {}{}", where, field.key, shown(value), status.message()));
 }
 
 Status read_section(const std::string& section, const Json& table, const Locate& locate,
@@ -116,7 +119,8 @@ Result<Json> override_value(const ConfigField& field, const std::string& text,
     bool bare_number = field.is_text && value.is_number();
     // A folder called 123 is text, but sizes may be written as numbers.
     bool may_be_number = field.is_table || field.key == "train.eval_tokens" ||
-                         field.key == "train.loss_scale" || field.key == "train.router_loss" ||
+                         field.key == "output.save_copy" || field.key == "train.loss_scale" ||
+                         field.key == "train.router_loss" ||
                          field.key == "optimizer.device_share";
     if (!bare_number || may_be_number) return value;
   }

@@ -103,6 +103,8 @@ struct OutputConfig {
   std::string dir = "out";
   int64_t save_every = 100;
   int64_t keep_last = 2;
+  /// Host memory for what updates would overwrite before it is saved; 0: they wait.
+  ByteCount save_copy = 0;
   bool trace = true;
   std::string resume = "auto";  ///< "auto", "never" or a folder
 };

@@ -15,6 +15,16 @@
 
 namespace stagecoach::internal {
 
+std::string shown(const Json& value) {
+  if (value.is_array()) {
+    std::vector<std::string> items;
+    for (const Json& item : value.items()) items.push_back(shown(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  }
+  bool is_none = value.is_number() && !std::isfinite(value.as_number());
+  return is_none ? fmt::format("{}", value.as_number()) : value.dump();
+}
+
 namespace {
 
 /// Below it, sqrt(0) + eps is no normal fp32 number and the update of an unused parameter is 0 / 0.
@@ -222,14 +232,16 @@ Status read_lora_targets(const Json& value, std::vector<std::string>& targets) {
                      "[\"q_proj\", \"v_proj\"]");
 }
 
-/// One key of model.lora.
+const std::vector<std::string> kLoraKeys = {"rank", "alpha", "targets", "rslora", "path"};
+
+/// One key of model.lora, a known one.
 Status read_lora_key(const std::string& key, const Json& value, ModelConfig& model) {
-  constexpr int64_t kMostRank = 1 << 16;
   if (key == "rank") {
-    bool good = value.is_integer() && value.as_integer() >= 1 && value.as_integer() <= kMostRank;
+    bool good =
+        value.is_integer() && value.as_integer() >= 1 && value.as_integer() <= kMostLoraRank;
     if (!good) {
-      return not_allowed(fmt::format("a whole number from 1 to {}", kMostRank), "model.lora.rank",
-                         "16");
+      return not_allowed(fmt::format("a whole number from 1 to {}", kMostLoraRank),
+                         "model.lora.rank", "16");
     }
     model.lora.rank = value.as_integer();
   } else if (key == "alpha") {
@@ -243,17 +255,11 @@ Status read_lora_key(const std::string& key, const Json& value, ModelConfig& mod
   } else if (key == "rslora") {
     if (!value.is_bool()) return not_allowed("true or false", "model.lora.rslora", "true");
     model.lora.uses_rslora = value.as_bool();
-  } else if (key == "path") {
+  } else {
     if (!value.is_string() || value.as_string().empty()) {
       return not_allowed("an adapter's folder", "model.lora.path", "\"adapter\"");
     }
     model.lora_path = value.as_string();
-  } else {
-    std::string nearest =
-        nearest_name(key, std::vector<std::string>{"rank", "alpha", "targets", "rslora", "path"});
-    return invalid_argument(fmt::format(
-        ": unknown key 'model.lora.{}'{}; model.lora knows rank, alpha, targets, rslora and path",
-        key, nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
   }
   return Status::ok();
 }
@@ -265,7 +271,17 @@ ConfigField lora_field() {
     }
     config.model.names_lora = true;
     for (const auto& [key, member] : value.members()) {
-      STAGECOACH_RETURN_IF_ERROR(read_lora_key(key, member, config.model));
+      if (!holds(kLoraKeys, key)) {
+        std::string nearest = nearest_name(key, kLoraKeys);
+        return invalid_argument(
+            fmt::format("unknown key 'model.lora.{}'{}; model.lora knows {}", key,
+                        nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest),
+                        fmt::join(kLoraKeys, ", ")));
+      }
+      Status status = read_lora_key(key, member, config.model);
+      if (status.is_ok()) continue;
+      return Status(status.code(),
+                    fmt::format("model.lora.{} = {}{}", key, shown(member), status.message()));
     }
     return Status::ok();
   };
@@ -284,19 +300,22 @@ ConfigField lora_field() {
   return {"model.lora", true, read, show, true};
 }
 
-ConfigField eval_tokens_field() {
-  auto read = [](const Json& value, TrainConfig& config) -> Status {
-    Result<ByteCount> count = invalid_argument("neither");
-    if (value.is_string()) count = parse_bytes(value.as_string());
-    if (value.is_integer()) count = ByteCount{value.as_integer()};
-    if (!count.is_ok() || *count < 1) {
-      return not_allowed("a count of 1 or more, K, M and G allowed", "train.eval_tokens", "\"1M\"");
+/// A number that may be written with K, M and G.
+ConfigField size_field(std::string key, Access<ByteCount> access, ByteCount least,
+                       std::string example) {
+  auto read = [key, access, least, example](const Json& value, TrainConfig& config) -> Status {
+    Result<ByteCount> size = invalid_argument("neither");
+    if (value.is_string()) size = parse_bytes(value.as_string());
+    if (value.is_integer()) size = ByteCount{value.as_integer()};
+    if (!size.is_ok() || *size < least) {
+      return not_allowed(fmt::format("a number of {} or more, K, M and G allowed", least), key,
+                         Json(example).dump());
     }
-    config.train.eval_tokens = *count;
+    access(config) = *size;
     return Status::ok();
   };
-  auto show = [](const TrainConfig& config) { return Json(int64_t{config.train.eval_tokens}); };
-  return {"train.eval_tokens", true, read, show};
+  auto show = [access](const TrainConfig& config) { return Json(int64_t{get(access, config)}); };
+  return {key, true, read, show};
 }
 
 ConfigField deterministic_field() {
@@ -487,7 +506,7 @@ void add_run(std::vector<ConfigField>& fields) {
   fields.push_back(integer_field<int64_t>("train.rounds", AT(train.rounds), 1, kMaxBatch));
   fields.push_back(integer_field<uint64_t>("train.seed", AT(train.seed), 0, kMaxSeed));
   fields.push_back(integer_field<int64_t>("train.eval_every", AT(train.eval_every), 0, kMaxCount));
-  fields.push_back(eval_tokens_field());
+  fields.push_back(size_field("train.eval_tokens", AT(train.eval_tokens), 1, "1M"));
   fields.push_back(integer_field<int64_t>("train.log_every", AT(train.log_every), 1, kMaxCount));
   fields.push_back(deterministic_field());
   fields.push_back(loss_scale_field());
@@ -552,6 +571,7 @@ void add_devices_and_output(std::vector<ConfigField>& fields) {
   fields.push_back(
       integer_field<int64_t>("output.save_every", AT(output.save_every), 0, kMaxCount));
   fields.push_back(integer_field<int64_t>("output.keep_last", AT(output.keep_last), 1, kMaxCount));
+  fields.push_back(size_field("output.save_copy", AT(output.save_copy), 0, "4G"));
   fields.push_back(trace_field());
   fields.push_back(text_field("output.resume", AT(output.resume), "auto"));
 }

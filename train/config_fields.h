@@ -14,7 +14,8 @@ namespace stagecoach::internal {
 struct ConfigField {
   std::string key;       ///< "train.batch"
   bool is_text = false;  ///< the command line may give it without quotes
-  /// Checks a value and stores it. The message of a failure continues "KEY = VALUE".
+  /// Checks a value and stores it. The message of a failure continues "KEY = VALUE", but that of a
+  /// table's members, which names the member.
   std::function<Status(const Json& value, TrainConfig& config)> read;
   /// The value as it would be written; null for keys that this version refuses.
   std::function<Json(const TrainConfig& config)> show;
@@ -23,6 +24,9 @@ struct ConfigField {
 
 /// Every key of the contract, in the order in which they are printed.
 const std::vector<ConfigField>& config_fields();
+
+/// A value as a message shows it. Unlike JSON, TOML has numbers that are not finite.
+std::string shown(const Json& value);
 
 /// "60s": the shortest text that reads back to the same time.
 std::string format_duration(int64_t duration_ns);

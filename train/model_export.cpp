@@ -207,6 +207,7 @@ class Exporter {
       : options_(options), checkpoint_(checkpoint), report_(report) {}
 
   Status write(const std::string& folder) {
+    notes_before_ = report_.notes.size();
     STAGECOACH_ASSIGN_OR_RETURN(origin_, find_origin(checkpoint_.record, report_.notes));
     if (!checkpoint_.record.adapter.is_null()) return write_adapters(folder);
     STAGECOACH_ASSIGN_OR_RETURN(WeightFolder weights, WeightFolder::open(checkpoint_.path));
@@ -229,11 +230,15 @@ class Exporter {
     STAGECOACH_ASSIGN_OR_RETURN(AdapterSet adapters, load_adapter_set(checkpoint_));
     if (options_.merge_lora) {
       if (!origin_.weights) {
-        return not_found(fmt::format("--merge-lora needs the base, '{}', with its weights",
-                                     original_model(checkpoint_.record)));
+        bool is_told = report_.notes.size() > notes_before_;
+        std::string why = is_told ? fmt::format(" ({})", report_.notes.back()) : "";
+        return not_found(
+            fmt::format("--merge-lora needs the base, '{}', with its weights{}: put it back there, "
+                        "or leave the "
+                        "option out and merge the adapter with PEFT",
+                        original_model(checkpoint_.record), why));
       }
       STAGECOACH_ASSIGN_OR_RETURN(ModelSource base, resolve_model(origin_.folder));
-      STAGECOACH_RETURN_IF_ERROR(check_has_weights(base));
       STAGECOACH_RETURN_IF_ERROR(check_base_of_adapters(checkpoint_.path, base));
       STAGECOACH_RETURN_IF_ERROR(make_folders(folder));
       STAGECOACH_RETURN_IF_ERROR(write_merged(folder, adapters));
@@ -323,8 +328,10 @@ class Exporter {
     }
     auto most = std::max_element(std::begin(bytes_of), std::end(bytes_of)) - std::begin(bytes_of);
     report_.dtype = torch_name(static_cast<SafetensorsType>(most));
-    STAGECOACH_ASSIGN_OR_RETURN(
-        report_.files, write_weight_folder(folder, std::move(tensors), {options_.max_file_bytes}));
+    WeightFolderOptions sizes;
+    sizes.max_file_bytes = options_.max_file_bytes.value_or(sizes.max_file_bytes);
+    STAGECOACH_ASSIGN_OR_RETURN(report_.files,
+                                write_weight_folder(folder, std::move(tensors), sizes));
     return Status::ok();
   }
 
@@ -420,6 +427,7 @@ class Exporter {
   const FoundCheckpoint& checkpoint_;
   ExportReport& report_;
   Origin origin_;
+  size_t notes_before_ = 0;  ///< of where the model came from
   int64_t done_ = 0;
   int64_t total_ = 0;
 };
@@ -484,13 +492,19 @@ Result<ExportReport> export_checkpoint(const ExportOptions& options) {
   STAGECOACH_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
                               find_checkpoint(options.checkpoint, &report.notes));
   if (!found.has_value()) {
+    bool is_adapter = is_adapter_folder(options.checkpoint);
     return not_found(fmt::format(
-        "there is no checkpoint in '{}'; name a run's output.dir or a checkpoint-N in it",
-        options.checkpoint));
+        "there is no checkpoint in '{}'{}; name a run's output.dir or a checkpoint-N in it",
+        options.checkpoint, is_adapter ? ", which is an adapter's folder as PEFT has it" : ""));
   }
   if (options.merge_lora && found->record.adapter.is_null()) {
     return invalid_argument(fmt::format(
         "--merge-lora: the checkpoint '{}' holds no adapters; leave the option out", found->path));
+  }
+  bool is_one_file = !found->record.adapter.is_null() && !options.merge_lora;
+  if (options.max_file_bytes && is_one_file) {
+    return invalid_argument(
+        "--max-shard-size: adapters are one file; leave the option out, or add --merge-lora");
   }
   report.checkpoint = found->path;
   report.iteration = found->record.iteration;

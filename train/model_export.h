@@ -17,7 +17,8 @@ struct ExportOptions {
   std::string out;             ///< folder that is made; may exist if it is empty
   std::optional<DType> dtype;  ///< of all weights; else each as the trained model had it, or fp32
   bool merge_lora = false;     ///< into the weights they adapt
-  ByteCount max_file_bytes = 5'000'000'000;
+  /// Of a model's weights; else those of WeightFolderOptions.
+  std::optional<ByteCount> max_file_bytes;
   /// Hears how many elements of how many are written.
   std::function<void(int64_t done, int64_t total)> progress;
 };

@@ -60,6 +60,7 @@ TrainerOptions trainer_options(const TrainConfig& config) {
   options.device_share = config.optimizer.device_share;
   options.timeout_ns = config.devices.timeout_ns;
   options.trace = config.output.trace;
+  options.save_copy_bytes = config.output.save_copy;
   return options;
 }
 
@@ -110,7 +111,10 @@ Status choose_adapters(const ModelConfig& model, ModelSource& source) {
 
 Result<ModelSource> resolve_model_for(const ModelConfig& model, int64_t sequence) {
   STAGECOACH_ASSIGN_OR_RETURN(ModelSource source, resolve_model(model.path));
-  if (model.init == "weights") STAGECOACH_RETURN_IF_ERROR(check_has_weights(source));
+  bool has_adapters = model.lora.is_on() || !model.lora_path.empty();
+  if (model.init == "weights") {
+    STAGECOACH_RETURN_IF_ERROR(check_has_weights(source, has_adapters));
+  }
   STAGECOACH_RETURN_IF_ERROR(choose_adapters(model, source));
   if (!source.adapter_folder.empty()) {
     STAGECOACH_RETURN_IF_ERROR(check_base_of_adapters(source.adapter_folder, source));

@@ -41,6 +41,7 @@ HostNeed host_need_before_planning(const Network& network, const PlanRequest& re
   need.state = host_state_bytes(
       state_layouts(network),
       state_options(network, request.rounds, residence, request.update, request.moments));
+  need.save_copies = request.save_copy_bytes;
   need.staging = batches_in_flight(request.update) *
                  BatchStaging::bytes(network, request.shape, request.micro_batches);
   return need;

@@ -64,6 +64,10 @@ Status check_schedule(const TrainerOptions& options) {
 
 }  // namespace
 
+bool devices_can_update(const TrainerOptions& options) {
+  return options.optimizer == "adamw" && options.moments == "fp32";
+}
+
 Status check_optimizer(const TrainerOptions& options) {
   const std::vector<std::string_view>& kinds = optimizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), options.optimizer) == kinds.end()) {
@@ -83,7 +87,7 @@ Status check_optimizer(const TrainerOptions& options) {
     return invalid_argument(
         fmt::format("device_share is {}; it must be from 0 to 1", options.device_share));
   }
-  if (options.device_share > 0 && (options.optimizer != "adamw" || options.moments != "fp32")) {
+  if (options.device_share > 0 && !devices_can_update(options)) {
     return invalid_argument(fmt::format(
         "optimizer.device_share = {} with optimizer.kind = \"{}\" and optimizer.moments = \"{}\": "
         "devices update adamw with fp32 moments only; set optimizer.device_share = 0",

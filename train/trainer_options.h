@@ -58,6 +58,7 @@ struct TrainerOptions {
   int64_t timeout_ns = 60'000'000'000;    ///< no progress for this long ends the run
   int host_threads = 0;                   ///< 0: all usable
   bool trace = false;
+  ByteCount save_copy_bytes = 0;  ///< host memory for copies while saving, to be counted
   /// Whether the first passes time layers and the stages are planned anew by that. Steps do not
   /// overlap while they do.
   bool times_layers = true;
@@ -94,6 +95,8 @@ inline constexpr double kMostZLoss = 1;
 /// Refuses what this version's optimizers do not do. Pure.
 Status check_optimizer(const TrainerOptions& options);
 
+/// Whether devices can make the updates of this optimizer (device_share). Pure.
+bool devices_can_update(const TrainerOptions& options);
 /// Whether updates wait for the norm of all gradients, be it for clipping or for a loss scale.
 bool updates_wait_for_norm(const TrainerOptions& options, DType dtype);
 /// How the optimizer of checked options updates.

@@ -5,13 +5,13 @@
 #include <deque>
 #include <filesystem>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "memory/host_guard.h"
+#include "memory/host_limits.h"
 #include "scheduler/layer_time_file.h"
 #include "train/evaluation.h"
 #include "train/interrupt.h"
@@ -37,13 +37,6 @@ int64_t real_now_ns() {
 
 double seconds_since(int64_t start_ns) {
   return static_cast<double>(real_now_ns() - start_ns) * 1e-9;
-}
-
-/// Most memory this process has had, bytes.
-int64_t host_peak_bytes() {
-  struct rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * kKiB;
 }
 
 std::vector<double> after_warm_up(const std::vector<double>& values) {
@@ -75,7 +68,7 @@ Json shares_of(const TrainerReport& report) {
 }
 
 /// "plan and life: …": what was planned beside what was measured.
-std::string plan_and_life(const TrainerReport& report) {
+std::string plan_and_life(const TrainerReport& report, ByteCount host_peak_bytes) {
   ByteCount planned = 0, most = 0;
   for (ByteCount bytes : report.device_planned_bytes) planned = std::max(planned, bytes);
   for (ByteCount bytes : report.device_peak_bytes) most = std::max(most, bytes);
@@ -83,7 +76,7 @@ std::string plan_and_life(const TrainerReport& report) {
       "planned and measured: {} and {} of memory on the fullest device, {} and {} on the host, "
       "program included",
       format_bytes(planned), format_bytes(most), format_bytes(report.host_planned_bytes),
-      format_bytes(host_peak_bytes()));
+      format_bytes(host_peak_bytes));
   if (report.step_predicted_ns <= 0 || report.step_ns <= 0) return text;
   return text + fmt::format("; {:.4g} ms planned and {:.4g} ms taken for a step",
                             report.step_predicted_ns / 1e6, report.step_ns / 1e6);
@@ -164,8 +157,10 @@ class TrainingRun {
   int64_t iteration_ = 0;  ///< updates done or begun
   std::deque<Begun> begun_;
   int64_t saved_iteration_ = -1;  ///< or being saved
+  SaveCopies save_copies_;        ///< the memory of output.save_copy
   std::unique_ptr<CheckpointSave> saving_;
   int64_t save_start_ns_ = 0, save_wait_ns_ = 0;
+  ByteCount save_copied_bytes_ = 0;
   double saves_waited_s_ = 0;  ///< updates and training, for saves that have ended
   int64_t evaluated_iteration_ = -1;
   int64_t start_ns_ = 0;
@@ -178,6 +173,7 @@ class TrainingRun {
   int64_t logged_targets_ = 0;  ///< since the last line
   double logged_seconds_ = 0;
   int64_t targets_ = 0;  ///< trained on since the start of the run
+  ByteCount host_peak_bytes_ = 0;
 };
 
 Status TrainingRun::start() {
@@ -214,6 +210,9 @@ Status TrainingRun::start() {
   }
   STAGECOACH_ASSIGN_OR_RETURN(metrics_,
                               MetricsWriter::open(folder() + "/metrics.jsonl", iteration_));
+  if (ByteCount bytes = config().output.save_copy; bytes > 0) {
+    save_copies_ = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  }
   start_ns_ = real_now_ns();
   return Status::ok();
 }
@@ -423,7 +422,7 @@ Status TrainingRun::begin_save() {
   save_start_ns_ = real_now_ns();
   save_wait_ns_ = trainer_.reading_wait_ns();
   Result<std::unique_ptr<CheckpointSave>> begun =
-      CheckpointSave::begin(folder(), std::move(record), trainer_);
+      CheckpointSave::begin(folder(), std::move(record), trainer_, save_copies_);
   if (!begun.is_ok()) {
     STAGECOACH_RETURN_IF_ERROR(check_folder());
     return begun.status();
@@ -453,9 +452,13 @@ Status TrainingRun::end_save() {
   }
   double waited = static_cast<double>(trainer_.reading_wait_ns() - save_wait_ns_) * 1e-9;
   saves_waited_s_ += waited;
+  save_copied_bytes_ += save->copied_bytes();
+  std::string copied =
+      !save_copies_ ? "" : fmt::format(", {} were copied", format_bytes(save->copied_bytes()));
   progress_.line(fmt::format(
-      "iteration {}: saved a checkpoint of {} in {:.1f} s; updates waited {:.2f} s for it",
-      save->iteration(), format_bytes(save->size_bytes()), seconds_since(save_start_ns_), waited));
+      "iteration {}: saved a checkpoint of {} in {:.1f} s; updates waited {:.2f} s for it{}",
+      save->iteration(), format_bytes(save->size_bytes()), seconds_since(save_start_ns_), waited,
+      copied));
   return Status::ok();
 }
 
@@ -534,10 +537,11 @@ Json TrainingRun::summary() const {
   json["landing_bytes"] = report.landing_bytes;
   json["host_state_bytes_per_parameter"] = report.host_state_bytes_per_parameter;
   json["host_planned_bytes"] = report.host_planned_bytes;
+  json["host_peak_bytes"] = host_peak_bytes_;
   json["host_pinned_bytes"] = report.pinning.pinned;
   json["host_unpinned_bytes"] = report.pinning.asked - report.pinning.pinned;
-  json["host_peak_bytes"] = host_peak_bytes();
   json["save_wait_s"] = saves_waited_s_;
+  json["save_copied_bytes"] = save_copied_bytes_;
   json["bytes_up"] = report.bytes_up;
   json["bytes_down"] = report.bytes_down;
   if (options_.race_count) json["races"] = options_.race_count();
@@ -554,6 +558,7 @@ Result<Json> TrainingRun::finish() {
     STAGECOACH_ASSIGN_OR_RETURN(
         bigram_entropy_, bigram_entropy_of(*run_.validation_windows, config().train.eval_tokens));
   }
+  STAGECOACH_ASSIGN_OR_RETURN(host_peak_bytes_, peak_host_bytes());
   Json result = summary();
   if (result.find("overrun")->as_number() > kMaxOverrun) {
     progress_.line(fmt::format(
@@ -561,7 +566,7 @@ Result<Json> TrainingRun::finish() {
         "of this run say nothing; lower flops in the device string",
         100.0 * result.find("overrun")->as_number()));
   }
-  progress_.line(plan_and_life(trainer_.report()));
+  progress_.line(plan_and_life(trainer_.report(), host_peak_bytes_));
   if (trainer_.measured() != nullptr) {
     int64_t tokens = config().train.batch / config().train.micro_batches * config().data.sequence;
     LayerTimes times{trainer_.measured()->layers, std::nullopt, static_cast<double>(tokens)};

@@ -66,8 +66,8 @@ class CpuPacedDevice : public CpuRig {
       DeviceCounters after = device(index).counters();
       if (!was_held_up && head_start_ns < kLongestHeadStartNs) continue;
       EXPECT_TRUE(was_held_up) << "queueing took " << head_start_ns << " ns";
-      int64_t overrun_ns = after.overrun_ns + after.copy_overrun_ns - before.overrun_ns -
-                           before.copy_overrun_ns;
+      int64_t overrun_ns =
+          after.overrun_ns + after.copy_overrun_ns - before.overrun_ns - before.copy_overrun_ns;
       return {time_ns(end) - time_ns(start), overrun_ns, known_ns - time_ns(end)};
     }
   }

@@ -49,6 +49,8 @@ bool is_independent(const Cell& cell) {
       return is_async && cell.rounds > 1;
     case Ordering::kUpdateBeforeStorage:
       return is_async;
+    case Ordering::kCopyBeforeOverwrite:
+      return false;  // nobody copies here; SaveCopy.* look at it
   }
   return false;
 }
@@ -129,7 +131,7 @@ std::string cell_name(const ::testing::TestParamInfo<SlowMutationProof::ParamTyp
 
 INSTANTIATE_TEST_SUITE_P(
     Cells, SlowMutationProof,
-    ::testing::Combine(::testing::Range(0, kOrderingCount),
+    ::testing::Combine(::testing::Range(0, static_cast<int>(Ordering::kCopyBeforeOverwrite)),
                        ::testing::Values("barrier", "overlap", "async"), ::testing::Values(1, 2),
                        ::testing::Values(Readers::kPlain, Readers::kTied, Readers::kBound)),
     cell_name);
@@ -174,7 +176,7 @@ class WaitingReader final : public BlockReader {
         worker_("reader", *pool_) {}
   HostQueue& queue() override { return worker_; }
   int piece_count(int) const override { return 1; }
-  void read(int block, int) override {
+  void read(int block, int, bool) override {
     auto end = std::chrono::steady_clock::now() + limit_;
     while (!go && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -67,10 +67,14 @@ CheckpointRecord record_of(const Training& training) {
 
 /// The checkpoint of iteration kSavedAt of a run that goes on while it is written.
 FoundCheckpoint save_in_the_middle(const TinyRun& run, const std::string& folder,
-                                   std::string& final_sha) {
+                                   ByteCount copy_bytes, std::string& final_sha) {
+  SaveCopies copies;
+  if (copy_bytes > 0) {
+    copies = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(copy_bytes));
+  }
   Training training(run);
   training.iterate(kSavedAt);
-  auto save = CheckpointSave::begin(folder, record_of(training), *training.trainer);
+  auto save = CheckpointSave::begin(folder, record_of(training), *training.trainer, copies);
   EXPECT_TRUE(save.is_ok()) << save.status().to_string();
   training.iterate(kIterations - kSavedAt);
   Status published = (*save)->publish(2);
@@ -80,14 +84,14 @@ FoundCheckpoint save_in_the_middle(const TinyRun& run, const std::string& folder
   return find_checkpoint(folder, &notes).value().value();
 }
 
-void expect_saved_beside(const TinyRun& run, const std::string& what) {
+void expect_saved_beside(const TinyRun& run, const std::string& what, ByteCount copy_bytes = 0) {
   TemporaryFolder folder;
   Training plain(run);
   plain.iterate(kSavedAt);
   std::string sha_then = plain.sha();
   plain.iterate(kIterations - kSavedAt);
   std::string final_sha;
-  FoundCheckpoint found = save_in_the_middle(run, folder.path(), final_sha);
+  FoundCheckpoint found = save_in_the_middle(run, folder.path(), copy_bytes, final_sha);
   EXPECT_EQ(found.record.iteration, kSavedAt) << what;
   EXPECT_EQ(found.record.weights_sha256, sha_then) << what;
   EXPECT_EQ(final_sha, plain.sha()) << what;
@@ -118,6 +122,18 @@ TEST(SaveWhileTraining, WithEveryFormatOfMomentsAndType) {
       run.dtype = dtype;
       run.options.moments = moments;
       expect_saved_beside(run, fmt::format("{} {}", dtype_name(dtype), moments));
+    }
+  }
+}
+
+TEST(SaveWhileTraining, CopiesOfSomeOrAllBlocksChangeNoBit) {
+  for (const char* update : {"barrier", "overlap", "async"}) {
+    for (ByteCount copy_bytes : {100 * kKiB, 64 * kMiB}) {
+      for (const char* moments : {"fp32", "8bit"}) {
+        TinyRun run = saving_run("cpu:2", update, 1);
+        run.options.moments = moments;
+        expect_saved_beside(run, fmt::format("{} {} {}", update, copy_bytes, moments), copy_bytes);
+      }
     }
   }
 }

@@ -16,6 +16,7 @@
 #include "model/weight_transfer.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/model/model_fixture.h"
+#include "tests/model/saved_weights.h"
 
 namespace stagecoach {
 

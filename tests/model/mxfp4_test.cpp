@@ -154,7 +154,7 @@ TEST_F(Mxfp4Folder, PackedAndPlainTogetherAreRefused) {
 
 TEST_F(Mxfp4Folder, AScaleThatIsNoNumberIsNamed) {
   scales_[kRows * kColumns / 32 + 33] = 255;
-  expect_refused("tensor '" + kName + "_blocks', matrix 1: row 1, group 1: a scale of 255");
+  expect_refused("tensor '" + kName + "_scales', matrix 1: row 1, group 1: a scale of 255");
   EXPECT_EQ(load().code(), StatusCode::kDataLoss);
 }
 

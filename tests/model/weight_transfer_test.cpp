@@ -9,6 +9,7 @@
 #include "model/safetensors.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/model/model_fixture.h"
+#include "tests/model/saved_weights.h"
 
 namespace stagecoach {
 

@@ -86,7 +86,8 @@ TEST(CommandLine, UsageErrorsExitWithOneAndNameTheNearest) {
   expect_refusal({"eval", "--model", "m"}, "--data is required");
   expect_refusal({"generate", "--model", "m", "--prompt", "x", "--tokens", "many"},
                  "--tokens is 'many'; it must be a whole number");
-  expect_refusal({"train", "--model", "a", "--model", "b"}, "--model");
+  expect_refusal({"train", "--model", "a", "--model", "b"}, "--model is given twice; give it once");
+  expect_refusal({"train", "--model=a", "--model", "b"}, "--model is given twice; give it once");
   expect_refusal({"train", "--config", "/nowhere/run.toml"}, "/nowhere/run.toml");
 }
 
@@ -94,6 +95,9 @@ TEST(CommandLine, JsonAnswersUsageErrorsToo) {
   for (std::vector<std::string> arguments :
        {std::vector<std::string>{"devices", "--json", "--wrong"},
         {"report", "--json"},
+        {"train", "--json"},
+        {"train", "--json", "--wrong"},
+        {"train", "--config", "/nowhere/run.toml", "--json"},
         {"generate", "--model", "m", "--tokens", "x", "--json"}}) {
     CommandResult result = run_command(arguments);
     EXPECT_EQ(result.exit_code, 1);

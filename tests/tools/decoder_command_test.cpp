@@ -402,8 +402,14 @@ TEST_F(ExpertsCommand, PackedOnesAreABaseForAdaptersInMemory) {
   };
   CommandResult mapped = train_adapters("mapped");
   EXPECT_EQ(mapped.exit_code, 1);
-  EXPECT_THAT(mapped.errors, HasSubstr("gate_up_proj_blocks' is U8"));
-  EXPECT_THAT(mapped.errors, HasSubstr("model.base = \"memory\""));
+  EXPECT_THAT(mapped.errors, HasSubstr("gate_up_proj_blocks' is packed as MXFP4"));
+  EXPECT_THAT(mapped.errors, HasSubstr("set model.base = \"memory\" (--base memory)"));
+  CommandResult planned =
+      run_command({"inspect", "packed", "--lora-rank", "2", "--base", "mapped"}, folder_.path());
+  EXPECT_EQ(planned.exit_code, 1);
+  EXPECT_THAT(planned.errors, HasSubstr("is packed as MXFP4"));
+  planned = run_command({"inspect", "packed", "--lora-rank", "2"}, folder_.path());
+  EXPECT_EQ(planned.exit_code, 0) << planned.errors;
   CommandResult result = train_adapters("memory");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   Json summary = folder_.json("adapted/summary.json");

@@ -121,6 +121,41 @@ TEST(InspectCommand, MomentsAreThoseOfTheOptimizer) {
 }
 
 // What inspect admits, training takes, to the byte; what it refuses, training refuses.
+TEST(InspectCommand, CountsWhatSavesCopyTo) {
+  RunFolder folder;
+  std::vector<std::string> asked = {"--devices",      "cpu:2", "--batch",    "4",
+                                    "--microbatches", "2",     "--sequence", "16",
+                                    "--host-memory",  "1G"};
+  Answer without = inspect("model.json", asked, folder.path());
+  asked.insert(asked.end(), {"--save-copy", "16M"});
+  Answer with = inspect("model.json", asked, folder.path());
+  ASSERT_TRUE(with.fits()) << with.errors;
+  EXPECT_EQ(with.host("save_copies"), 16 * kMiB);
+  EXPECT_EQ(with.host("total"), without.host("total") + 16 * kMiB);
+  std::string sha[2];
+  for (const std::string size : {"0", "16M"}) {
+    std::string out = "out-" + size;
+    CommandResult trained = folder.train({"output.save_copy=" + size, "train.iterations=6",
+                                          "output.save_every=2", "output.dir=" + out},
+                                         {"--check-races"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+    Json summary = folder.json(out + "/summary.json");
+    EXPECT_EQ(number(summary, "host_planned_bytes"), (size == "0" ? without : with).host("total"));
+    EXPECT_EQ(number(summary, "races"), 0);
+    if (size == "0") {
+      EXPECT_EQ(number(summary, "save_copied_bytes"), 0);
+    } else {
+      EXPECT_THAT(trained.errors, HasSubstr("were copied"));
+    }
+    sha[size == "0" ? 0 : 1] = summary.find("weights_sha256")->as_string();
+  }
+  EXPECT_EQ(sha[0], sha[1]);
+  CommandResult refused = folder.train({"output.save_copy=-1", "output.dir=new"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.errors, HasSubstr("output.save_copy = -1 is not allowed"));
+  EXPECT_EQ(run_command({"inspect", "gpt2", "--save-copy", "much"}).exit_code, 1);
+}
+
 TEST(InspectCommand, AgreesWithTraining) {
   RunFolder folder;
   for (const std::string schedule : {"roundpipe", "1f1b"}) {

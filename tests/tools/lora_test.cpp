@@ -13,6 +13,7 @@
 namespace stagecoach {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -128,9 +129,10 @@ TEST_F(Lora, GoesOnBitForBitOnOtherDevices) {
 
 TEST_F(Lora, DoesNotGoOnWithOtherAdaptersOrAnotherBase) {
   EXPECT_THAT(refusal({"model.lora.rank=8", "train.iterations=15"}),
-              HasSubstr("cannot continue from out/checkpoint-12: model.lora is"));
+              HasSubstr("cannot continue from out/checkpoint-12: model.lora.rank is 4 there and 8 "
+                        "here"));
   EXPECT_THAT(refusal({"model.lora.targets=c_attn", "train.iterations=15"}),
-              HasSubstr("model.lora is"));
+              HasSubstr("model.lora.targets is [\"c_attn\",\"c_fc\",\"c_proj\"] there"));
   fs::copy(folder_->file("base"), folder_->file("moved"));
   CommandResult result = train(
       {"model.path=moved", "train.iterations=13", "output.resume=out", "output.dir=from-moved"});
@@ -217,6 +219,12 @@ TEST_F(Lora, RefusalsWriteNothing) {
   EXPECT_THAT(refusal({"model.lora.targets=lm_head", "output.dir=new"}),
               HasSubstr("'lm_head' names no module of the layers"));
   EXPECT_THAT(refusal({"model.init=random", "output.dir=new"}), HasSubstr("were trained"));
+  EXPECT_THAT(refusal({"model.path=gpt2", "output.dir=new"}),
+              AllOf(HasSubstr("name a folder that has them"), Not(HasSubstr("random"))));
+  CommandResult split =
+      run({"export", "--checkpoint", "out", "--out", "new", "--max-shard-size", "1M"});
+  EXPECT_EQ(split.exit_code, 1);
+  EXPECT_THAT(split.errors, HasSubstr("adapters are one file"));
   EXPECT_FALSE(folder_->exists("new"));
   // Of a base that has gone, adapters are still exported, and nothing is merged.
   fs::rename(folder_->file("base"), folder_->file("gone"));
@@ -224,12 +232,95 @@ TEST_F(Lora, RefusalsWriteNothing) {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   result = run({"export", "--checkpoint", "out", "--out", "new", "--merge-lora"});
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.errors, HasSubstr("--merge-lora needs the base"));
+  EXPECT_THAT(result.errors, AllOf(HasSubstr("--merge-lora needs the base"),
+                                   HasSubstr("is no folder here"), HasSubstr("put it back")));
   result = run({"eval", "--model", "out/checkpoint", "--data", "validation.txt"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.errors, HasSubstr("base_model_name_or_path is"));
   EXPECT_FALSE(folder_->exists("new"));
   fs::rename(folder_->file("gone"), folder_->file("base"));
+}
+
+// A checkpoint of adapters is planned as what it is, and mapped only where training maps.
+TEST_F(Lora, InspectTakesAndRefusesWhatTrainingDoes) {
+  CommandResult inspected = run({"inspect", "out/checkpoint", "--json"});
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.errors;
+  Json json = Json::parse(inspected.output).value();
+  Json summary = folder_->json("out/summary.json");
+  EXPECT_EQ(number(json, "parameters"), number(summary, "parameters"));
+  EXPECT_LT(number(json, "trained_parameters"), 0.5 * number(json, "parameters"));
+  EXPECT_THAT(json.find("notes")->dump(), HasSubstr("adapters of rank 4"));
+  inspected = run({"inspect", "out/checkpoint", "--lora-rank", "8"});
+  EXPECT_EQ(inspected.exit_code, 1);
+  EXPECT_THAT(inspected.errors,
+              HasSubstr("is an adapter's folder of rank 4: leave the option out"));
+  // The base is bf16, and GPT-2 is planned in fp32.
+  for (const std::string model : {"base", "out/checkpoint"}) {
+    std::vector<std::string> mapped = {"inspect", model, "--base", "mapped"};
+    if (model == "base") mapped = mapped + std::vector<std::string>{"--lora-rank", "4"};
+    inspected = run(mapped);
+    EXPECT_EQ(inspected.exit_code, 1) << model;
+    EXPECT_THAT(inspected.errors, HasSubstr("is BF16, and model.dtype = \"fp32\""));
+    inspected = run(mapped + std::vector<std::string>{"--dtype", "bf16"});
+    EXPECT_EQ(inspected.exit_code, 0) << inspected.errors;
+  }
+  // More rows than the matrices have: of no use, and PEFT's too.
+  CommandResult wide = train({"model.lora.rank=64", "train.iterations=1", "output.dir=wide"});
+  EXPECT_EQ(wide.exit_code, 0) << wide.errors;
+  inspected = run({"inspect", "base", "--lora-rank", "64", "--json"});
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.errors;
+  EXPECT_EQ(number(Json::parse(inspected.output).value(), "parameters"),
+            number(folder_->json("wide/summary.json"), "parameters"));
+}
+
+TEST(LoraPlans, RefuseWhatTrainingRefuses) {
+  RunFolder folder;
+  folder.write("model.json", R"({
+    "model_type": "llama", "vocab_size": 257, "hidden_size": 24, "intermediate_size": 32,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": 32})");
+  ASSERT_EQ(folder.train({"train.iterations=1", "optimizer.warmup=0"}).exit_code, 0);
+  for (const char* rank : {"2", "4"}) {
+    CommandResult planned =
+        run_command({"inspect", "out/checkpoint", "--lora-rank", rank, "--json"}, folder.path());
+    CommandResult trained = folder.train(
+        {"model.path=out/checkpoint", "model.init=weights", "output.dir=adapted",
+         "train.iterations=1", "optimizer.warmup=0", std::string("model.lora.rank=") + rank});
+    EXPECT_EQ(planned.exit_code, *rank == '2' ? 1 : 0) << planned.errors;
+    EXPECT_EQ(trained.exit_code, planned.exit_code) << trained.errors;
+    if (*rank == '4') continue;
+    for (const std::string& message : {planned.errors, trained.errors}) {
+      EXPECT_THAT(message, HasSubstr("24 columns is a multiple of 32; choose a rank that is a "
+                                     "multiple of 4"));
+    }
+  }
+  for (const char* rank : {"0", "65537"}) {
+    CommandResult refused = run_command({"inspect", "gpt2", "--lora-rank", rank});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.errors, HasSubstr(std::string("--lora-rank is ") + rank));
+  }
+}
+
+// Beside experts training adapts attention alone.
+TEST(LoraPlans, CountAdaptersOfExpertsWhereThatIsAskedForAlone) {
+  auto inspected = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"inspect", "gpt-oss-20b",   "--json", "--lora-rank",
+                                          "16",      "--host-memory", "200G"};
+    CommandResult result = run_command(arguments + more);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return Json::parse(result.output).value();
+  };
+  Json trained = inspected({}), planned = inspected({"--lora-experts"});
+  // 24 layers of 2880 columns, 64 heads and 8 of 64.
+  int64_t attention = 24 * int64_t{16} * (3 * 2880 + 4096 + 2 * 512 + 4096 + 2880);
+  EXPECT_EQ(trained.find("trained_parameters")->as_integer(), attention);
+  EXPECT_GT(planned.find("trained_parameters")->as_integer(), 10 * attention);
+  EXPECT_THAT(trained.find("notes")->dump(), HasSubstr("planned in bf16"));
+  EXPECT_THAT(trained.find("notes")->dump(), Not(HasSubstr("planned only")));
+  EXPECT_THAT(planned.find("notes")->dump(), HasSubstr("planned only: training has no adapters"));
+  CommandResult dense = run_command({"inspect", "gpt2", "--lora-rank", "4", "--lora-experts"});
+  EXPECT_EQ(dense.exit_code, 1);
+  EXPECT_THAT(dense.errors, HasSubstr("a model with experts"));
 }
 
 TEST(LoraPlans, CountWhatTrainingHoldsAndWhatStaysInFiles) {

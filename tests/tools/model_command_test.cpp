@@ -62,6 +62,12 @@ TEST_F(ModelCommand, EvalAndGenerateRefuseModelsWithoutWeights) {
       run({"eval", "--model", "out/checkpoint", "--data", "train.txt", "--sequence", "64"});
   EXPECT_EQ(longer.exit_code, 1);
   EXPECT_THAT(longer.errors, HasSubstr("32 or less"));
+  for (const char* length : {"0", "-1"}) {
+    CommandResult none =
+        run({"eval", "--model", "out/checkpoint", "--data", "train.txt", "--sequence", length});
+    EXPECT_EQ(none.exit_code, 1);
+    EXPECT_THAT(none.errors, HasSubstr(std::string("--sequence is ") + length));
+  }
 }
 
 TEST_F(ModelCommand, GenerationIsDeterministicAndFollowsTheSeed) {

@@ -99,9 +99,10 @@ TEST(SlowModelShapes, TheLongestSequenceDoesNotDependOnTheNumberOfDevices) {
 // RoundPipe's second headline: 235 billion parameters with adapters of rank 32 on all matrices, on
 // eight cards of 24 GB and a host of 800 GB, at 31K tokens.
 TEST(SlowModelShapes, Qwen235BWithAdaptersIsPlannedOnEightCardsOf24GBAt31KTokens) {
-  Json json = answer(command("plan", "qwen3-235b-a22b", "sim:8xrtx4090[memory=24G]",
-                             {"--lora-rank", "32", "--sequence", "31744", "--batch", "8",
-                              "--microbatches", "8", "--host-memory", "745G", "--max-sequence"}));
+  Json json =
+      answer(command("plan", "qwen3-235b-a22b", "sim:8xrtx4090[memory=24G]",
+                     {"--lora-rank", "32", "--lora-experts", "--sequence", "31744", "--batch", "8",
+                      "--microbatches", "8", "--host-memory", "745G", "--max-sequence"}));
   // 235,093,634,560 and two adapters each for 94 times attention, router and 128 experts.
   int64_t adapters =
       94 * int64_t{32} *
@@ -122,9 +123,10 @@ TEST(SlowModelShapes, Qwen235BWithAdaptersIsPlannedOnEightCardsOf24GBAt31KTokens
 }
 
 TEST(SlowModelShapes, OneIterationOf235BillionParametersRunsInLittleMemory) {
-  CommandResult result = run_json(command("simulate", "qwen3-235b-a22b", "sim:8xrtx4090",
-                                          {"--schedule", "roundpipe", "--microbatches", "16",
-                                           "--lora-rank", "32", "--sequence", "2048"}));
+  CommandResult result =
+      run_json(command("simulate", "qwen3-235b-a22b", "sim:8xrtx4090",
+                       {"--schedule", "roundpipe", "--microbatches", "16", "--lora-rank", "32",
+                        "--lora-experts", "--sequence", "2048"}));
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_LT(result.peak_bytes, 500'000'000);
   EXPECT_GT(result.peak_bytes, 1'000'000);

@@ -91,6 +91,17 @@ TEST_F(TrainRun, SummaryHasTheKeysOfTheContract) {
   EXPECT_EQ(number(summary, "loss_last"), number(lines[19], "loss"));
 }
 
+// getrusage's peak of a program begins with that of the one that started it.
+TEST_F(TrainRun, TheHostPeakIsThatOfTheProgramAlone) {
+  ASSERT_EQ(folder_.train({"train.iterations=1", "output.dir=thin"}).exit_code, 0);
+  double thin = number(folder_.json("thin/summary.json"), "host_peak_bytes");
+  std::vector<char> fat(static_cast<size_t>(2 * thin), 1);
+  ASSERT_EQ(folder_.train({"train.iterations=1", "output.dir=fat"}).exit_code, 0);
+  EXPECT_EQ(fat.back(), 1);
+  EXPECT_GT(thin, 1e6);
+  EXPECT_LT(number(folder_.json("fat/summary.json"), "host_peak_bytes"), 1.5 * thin);
+}
+
 // One function gives the bytes; this holds `plan` and `train` to each other.
 TEST_F(TrainRun, KeepsTheHostBytesThatPlanPrints) {
   for (const std::string dtype : {"fp32", "bf16"}) {
@@ -357,6 +368,7 @@ TEST_F(TrainRun, InterruptFinishesTheIterationSavesAndResumesToTheSameBits) {
     EXPECT_EQ(result.exit_code, 130) << result.errors;
     EXPECT_EQ(result.signal, 0);
     EXPECT_THAT(result.errors, HasSubstr("interrupted; run the same command again"));
+    EXPECT_EQ(number(RunFolder::json_lines(result.output).back(), "exit_code"), 130);
     EXPECT_TRUE(folder_.exists("out/checkpoint/trainer_state.json"));
     EXPECT_FALSE(folder_.exists("out/summary.json"));
   }

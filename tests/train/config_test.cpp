@@ -141,7 +141,7 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
   EXPECT_EQ(refusal("[optimiser]\nlr = 3\n"),
             "run.toml: line 5: unknown section [optimiser]; did you mean [optimizer]?");
   EXPECT_THAT(refusal("[output]\nxyzzyquux = 3\n"),
-              HasSubstr("[output] knows dir, save_every, keep_last, trace, resume"));
+              HasSubstr("[output] knows dir, save_every, keep_last, save_copy, trace, resume"));
   EXPECT_THAT(refusal("", {"train.batchs=4"}),
               HasSubstr("command line: unknown key 'train.batchs'; did you mean 'train.batch'?"));
 }
@@ -254,7 +254,11 @@ TEST(Config, AdaptersAreATableWhoseKeysMayComeOneByOne) {
   auto refusal_of = [&](const std::string& lora) { return read_model(lora).status().message(); };
   EXPECT_THAT(refusal_of("lora = 16"), HasSubstr("a table"));
   EXPECT_THAT(refusal_of("lora = {rnak = 16}"), HasSubstr("did you mean 'rank'"));
-  EXPECT_THAT(refusal_of("lora = {rank = 0}"), HasSubstr("whole number from 1"));
+  // Of a table the key in it, not all of it.
+  EXPECT_THAT(refusal_of("lora = {rank = 0, alpha = 7}"),
+              HasSubstr(": model.lora.rank = 0 is not allowed; allowed: a whole number from 1"));
+  EXPECT_THAT(refusal_of("lora = {rank = 4, alpha = nan}"),
+              HasSubstr("model.lora.alpha = nan is not allowed"));
   EXPECT_THAT(refusal_of("lora = {rank = 4, alpha = 0}"), HasSubstr("above 0"));
   EXPECT_THAT(refusal_of("lora = {rank = 4, targets = []}"), HasSubstr("list of names"));
   for (const char* text : {"lora = {alpha = 4}", "lora = {}", "lora = {rslora = false}"}) {

@@ -10,6 +10,7 @@
 #include "memory/split_master.h"
 #include "scheduler/update_cost.h"
 #include "train/gradient_sources.h"
+#include "train/step_optimizer.h"
 
 namespace stagecoach {
 namespace {
@@ -214,6 +215,18 @@ TEST_F(Optimizer, CountsTheBytesItTouches) {
       }
     }
   }
+}
+
+// Field report 38: blocks whose gradients have norms 3 and 4 are scaled by their norm together.
+TEST(StepOptimizer, ClipsByTheNormOfAllGradientsTogether) {
+  auto scale_of = [](double clip_norm, double sum_of_squares) {
+    StepOptimizer::Setup setup;
+    setup.clip_norm = clip_norm;
+    return StepOptimizer(setup).judge(sum_of_squares)->gradient_scale;
+  };
+  EXPECT_NEAR(scale_of(1, 3.0 * 3 + 4.0 * 4), 0.2, 1e-6);
+  EXPECT_EQ(scale_of(6, 25), 1);
+  EXPECT_EQ(scale_of(0, 25), 1);
 }
 
 }  // namespace
