@@ -60,7 +60,7 @@ Result<int64_t> time_ns(const std::string& text, const char* option, int64_t lea
                                       option, text, least_ns / 1'000'000));
 }
 
-Status read_verify(const std::string& text, SamplingOptions& sampling) {
+Status read_verify(const std::string& text, RepetitionOptions& sampling) {
   const std::map<std::string, VerifyMode> modes = {
       {"end", VerifyMode::kEnd}, {"each", VerifyMode::kEach}, {"off", VerifyMode::kOff}};
   auto mode = modes.find(text);
@@ -71,7 +71,7 @@ Status read_verify(const std::string& text, SamplingOptions& sampling) {
   return Status::ok();
 }
 
-Status read_sampling(const BenchOptions& options, SamplingOptions& sampling) {
+Status read_sampling(const BenchOptions& options, RepetitionOptions& sampling) {
   constexpr int64_t kMostRepetitions = 1000;
   if (options.repetitions < 1 || options.repetitions > kMostRepetitions) {
     return invalid_argument(fmt::format("--reps is {}; it must be from 1 to {}",

@@ -44,7 +44,8 @@ void expect_valid(const Json& json) {
 }
 
 TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
-  CommandResult result = run_command(bench({"--json"}), ".", no_cards());
+  CommandResult result = run_command(
+      bench({"--filter", "^(copy|duplex|together|host/read)", "--json"}), ".", no_cards());
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   Json json = json_of(result);
   expect_valid(json);
@@ -59,7 +60,7 @@ TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
   EXPECT_EQ(groups["copy"], 12);
   EXPECT_EQ(groups["duplex"], 2);
   EXPECT_EQ(groups["together"], 3);
-  EXPECT_GE(groups["host"], 3);
+  EXPECT_GE(groups["host"], 1);
 }
 
 // Every figure says direction, memory, size, what runs with it, unit, median and spread.
@@ -115,7 +116,8 @@ TEST(BenchCommand, PlansAreListedWithoutMeasuring) {
 // No GPU: the host is measured all the same; who asks for a GPU is told why there is none.
 TEST(BenchCommand, WithoutACardTheHostIsMeasured) {
   CommandResult host =
-      run_command(bench({"--json"}, {"--min-time", "0s", "--reps", "3"}), ".", no_cards());
+      run_command(bench({"--json"}, {"--filter", "threads1$", "--min-time", "0s", "--reps", "3"}),
+                  ".", no_cards());
   EXPECT_EQ(host.exit_code, 0) << host.errors;
   Json json = json_of(host);
   expect_valid(json);
@@ -224,7 +226,7 @@ TEST(BenchCommand, InterruptedItPrintsWhatItHas) {
 }
 
 TEST(BenchCommand, IsolatedItMeasuresTheSame) {
-  std::vector<std::string> copies = {"quick", "--filter", "copy|duplex", "--json"};
+  std::vector<std::string> copies = {"quick", "--filter", "^(copy|duplex)", "--json"};
   Json plain = json_of(run_command(bench(copies), ".", no_cards()));
   copies.push_back("--isolate");
   CommandResult result = run_command(bench(copies), ".", no_cards());

@@ -226,7 +226,7 @@ class PlanBuilder {
       group.ids = {fmt::format("contention/{}", link_direction_name(direction))};
       // Fewer repetitions of each: there are many sets.
       group.sampling.min_time_ns = std::min<int64_t>(group.sampling.min_time_ns, 100'000'000);
-      group.run = [all = std::move(all), direction, shape](const SamplingOptions& sampling,
+      group.run = [all = std::move(all), direction, shape](const RepetitionOptions& sampling,
                                                            BandwidthReport& report) {
         run_contention(all, direction, shape, sampling, report);
       };
