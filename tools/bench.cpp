@@ -118,7 +118,7 @@ Result<BandwidthOptions> read_options(const BenchOptions& options) {
 }
 
 /// Checks what needs no device: names, gates, formats.
-Result<const BandwidthSuite*> check_names(const BenchOptions& options) {
+Result<const BandwidthSuite*> check_names(const BenchOptions& options, bool is_json) {
   if (options.benchmark != "bandwidth") {
     return invalid_argument(fmt::format(
         "'bench {}' does not exist; did you mean 'bench bandwidth'?", options.benchmark));
@@ -127,6 +127,10 @@ Result<const BandwidthSuite*> check_names(const BenchOptions& options) {
   if (std::find(formats.begin(), formats.end(), options.format) == formats.end()) {
     return invalid_argument(
         fmt::format("--format is '{}'; it must be table, json or csv", options.format));
+  }
+  if (is_json && options.format != "" && options.format != "json") {
+    return invalid_argument(
+        fmt::format("--json and --format {} are given; leave one out", options.format));
   }
   return find_bandwidth_suite(options.suite);
 }
@@ -186,7 +190,7 @@ class BandwidthBench {
       : context_(context), options_(options) {}
 
   Result<int> run() {
-    STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_));
+    STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_, context_.json));
     if (!(options_.threshold_percent > 0)) {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
@@ -208,7 +212,7 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
-    if (!is_plan_only) STAGECOACH_RETURN_IF_ERROR(wake_links(devices));
+    if (!is_plan_only) wake_links(devices);
     std::vector<MeasuredDevice> measured;
     for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
@@ -242,13 +246,16 @@ class BandwidthBench {
     return Status::ok();
   }
 
-  Status wake_links(const std::vector<Device*>& devices) {
+  /// Idle links go slower than they can.
+  void wake_links(const std::vector<Device*>& devices) {
     for (Device* device : devices) {
       auto path = paths_.find(device->id());
       if (path == paths_.end() || !device->info().is_real_hardware) continue;
-      STAGECOACH_RETURN_IF_ERROR(read_links_under_load(*device, *pool_, path->second));
+      Status woken = read_links_under_load(*device, *pool_, path->second);
+      if (woken.is_ok()) continue;
+      report_.notes.push_back(
+          fmt::format("{}: its links were not read under load: {}", device->id(), woken.message()));
     }
-    return Status::ok();
   }
 
   double link_rate(const std::string& id) const {

@@ -191,6 +191,7 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "--timeout", "1ns"}, "--timeout is '1ns'"},
       {{"bench", "bandwidth", "--verify", "often"}, "it must be end, each or off"},
       {{"bench", "bandwidth", "--format", "xml"}, "it must be table, json or csv"},
+      {{"bench", "bandwidth", "host", "--group", "copy"}, "--group is 'copy'; 'host' has host"},
       {{"bench", "bandwidth", "--cv-limit", "0"}, "--cv-limit is 0"},
       {{"bench", "bandwidth", "--seed", "-1"}, "--seed is -1"},
       {{"bench", "bandwidth", "--max-pinned", "0"}, "--max-pinned is '0'"},
