@@ -206,7 +206,9 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     bool is_plan_only = options_.is_list || options_.is_dry_run;
-    if (options_.is_isolated && !is_plan_only) return measure_isolated(gates);
+    // A driver may hang in copies between devices; a process for one group is a child already.
+    bool is_risky = options_.suite == "p2p" && options_.group.empty();
+    if ((options_.is_isolated || is_risky) && !is_plan_only) return measure_isolated(gates);
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
@@ -217,9 +219,9 @@ class BandwidthBench {
     for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
                                 plan_bandwidth(measured, options, limits.free_bytes, *pool_));
-    if (is_plan_only) return print_plan(plan);
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
+    if (is_plan_only) return print_plan(plan);
     for (const Device* device : devices) {
       if (device->info().is_real_hardware) continue;
       report_.notes.push_back(fmt::format(
@@ -362,6 +364,10 @@ class BandwidthBench {
         if (options_.is_list) fmt::print("{}\n", id);
       }
     }
+    report_.notes.insert(report_.notes.end(), plan.notes.begin(), plan.notes.end());
+    json["notes"] = Json::array();
+    for (const std::string& note : report_.notes) json["notes"].push_back(note);
+    json["context"] = report_.context;
     if (context_.json) fmt::print("{}\n", json.dump());
     for (const std::string& note : report_.notes) fmt::print(stderr, "{}\n", note);
     return kExitOk;

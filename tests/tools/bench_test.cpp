@@ -247,6 +247,22 @@ TEST(BenchCommand, IsolatedItMeasuresTheSame) {
   EXPECT_EQ(run_command(bench({"--isolate", "--filter", "none"}), ".", no_cards()).exit_code, 1);
 }
 
+TEST(BenchCommand, PeerCopiesAreIsolatedByThemselves) {
+  CommandResult result = run_command(bench({"p2p", "--sizes", "64K", "--json"}), ".", no_cards());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  Json json = json_of(result);
+  expect_valid(json);
+  ASSERT_EQ(json.find("results")->items().size(), 4u);
+  for (const Json& one : json.find("results")->items()) {
+    EXPECT_EQ(one.find("verify")->find("status")->as_string(), "ok") << one.dump();
+  }
+  CommandResult alone =
+      run_command({"bench", "bandwidth", "p2p", "--devices", "cpu:1", "--json"}, ".", no_cards());
+  EXPECT_EQ(alone.exit_code, 0) << alone.errors;
+  expect_valid(json_of(alone));
+  EXPECT_THAT(alone.output, HasSubstr("need two devices of one backend"));
+}
+
 // The process of one group is killed: its results are failed, the other group's are there.
 TEST(BenchCommand, AKilledChildCostsItsGroup) {
   TemporaryFolder folder;

@@ -75,8 +75,11 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
       {"urgent", "how long urgent copies wait behind bulk", {"urgent"}, true},
       {"host", "threads that read, write and copy host memory", {"host"}, false},
       {"pin", "what page-locked memory costs to get and to free", {"pin"}, true},
+      {"p2p",
+       "copies between devices, directly and through the host; always isolated",
+       {"p2p"},
+       true},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
-      {"p2p", "copies between devices", {}, true, false},
       {"optim", "the optimizer beside copies", {}, false, false},
       {"overlap", "computing beside copies", {}, true, false},
       {"profile", "machine profiles", {}, false, false}};

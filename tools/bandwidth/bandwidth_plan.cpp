@@ -10,6 +10,7 @@
 #include "scheduler/bulk_chunk.h"
 #include "tools/bandwidth/contention.h"
 #include "tools/bandwidth/host_measurement.h"
+#include "tools/bandwidth/peer_measurement.h"
 #include "tools/bandwidth/pin_measurement.h"
 #include "tools/bandwidth/urgent_measurement.h"
 
@@ -39,7 +40,8 @@ class PlanBuilder {
     if (group == "together") return add_together();
     if (group == "contention") return add_contention();
     if (group == "urgent") return add_urgent();
-    if (group == "pin") add_pin();
+    if (group == "pin") return add_pin();
+    if (group == "p2p") add_peers();
   }
 
   BandwidthPlan take() { return std::move(plan_); }
@@ -303,6 +305,41 @@ class PlanBuilder {
         std::min<int64_t>(group.sampling.warm_up_limit_ns, 300'000'000);
     group.sampling.most_reruns = 0;
     push(std::move(group));
+  }
+
+  void add_peers() {
+    BandwidthGroup group = start("p2p");
+    for (const MeasuredDevice& from : devices_) {
+      for (const MeasuredDevice& to : devices_) {
+        bool is_pair =
+            from.device != to.device && from.device->info().backend == to.device->info().backend;
+        if (is_pair) add_peer(group, *from.device, *to.device);
+      }
+    }
+    if (group.measurements.empty()) {
+      plan_.notes.push_back("copies between devices need two devices of one backend");
+    }
+    push(std::move(group));
+  }
+
+  void add_peer(BandwidthGroup& group, Device& source, Device& target) {
+    ByteCount chunk = options_.sizes.empty() ? std::min(ring_bytes(source), ring_bytes(target)) / 16
+                                             : options_.sizes.back();
+    for (PeerRoute route : {PeerRoute::kDirect, PeerRoute::kStaged}) {
+      MeasurementInfo info;
+      info.id = fmt::format("p2p/{}/{}/{}/{}", source.id(), target.id(), peer_route_name(route),
+                            short_size(chunk));
+      info.group = "p2p";
+      info.params["device"] = source.id();
+      info.params["peer"] = target.id();
+      info.params["route"] = peer_route_name(route);
+      info.params["size"] = chunk;
+      group.measurements.push_back(std::make_unique<PeerMeasurement>(
+          std::move(info), source, target, route, chunk, options_.sampling.seed, pool_));
+      group.pinned_bytes += 12 * chunk;
+    }
+    // Silent corruption is what is looked for.
+    if (group.sampling.verify == VerifyMode::kEnd) group.sampling.verify = VerifyMode::kEach;
   }
 
   void add_host() {
