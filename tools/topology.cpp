@@ -129,8 +129,8 @@ void print_text(const std::vector<NumaNode>& nodes, const std::vector<PlacedDevi
   }
   for (const PlacedDevice& one : devices) {
     const DeviceInfo& info = one.device->info();
-    std::string node = info.numa_node >= 0 ? fmt::format("node {}", info.numa_node) : "";
-    fmt::print("{}  {}  {}\n", info.id, info.name, node);
+    std::string node = info.numa_node >= 0 ? fmt::format("  node {}", info.numa_node) : "";
+    fmt::print("{}  {}{}\n", info.id, info.name, node);
     if (one.path != nullptr) {
       print_path(one);
     } else {

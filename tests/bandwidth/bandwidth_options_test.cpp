@@ -33,8 +33,8 @@ TEST(BandwidthSuites, AreFoundOrRefusedByName) {
   EXPECT_STREQ(find_bandwidth_suite("quick").value()->name, "quick");
   EXPECT_THAT(find_bandwidth_suite("contenton").status().message(),
               HasSubstr("did you mean 'contention'?"));
-  EXPECT_THAT(find_bandwidth_suite("p2p").status().message(),
-              HasSubstr("does not have 'bench bandwidth p2p'"));
+  EXPECT_THAT(find_bandwidth_suite("optim").status().message(),
+              HasSubstr("does not have 'bench bandwidth optim'"));
   EXPECT_THAT(find_bandwidth_suite("xyzzy").status().message(), HasSubstr("it has quick, full"));
 }
 

@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/bandwidth/bandwidth_fixture.h"
 #include "tests/core/temporary_folder.h"
+#include "tools/bandwidth/link_load.h"
 
 namespace stagecoach {
 namespace {
@@ -107,6 +109,19 @@ TEST(PciPathReading, KeepsTheFastestOfSeveralReadings) {
   idle.keep_fastest(loaded);
   EXPECT_EQ(idle.hops[0].speed_gt_per_s, 16);
   EXPECT_EQ(idle.hops[0].width, 16);
+}
+
+// The load itself runs on any device; what sysfs does not list keeps what was known.
+TEST(PciPathReading, UnderLoadChangesNothingWhereNothingIsListed) {
+  auto devices = open_devices("cpu:1[memory=16M,h2d=1G,d2h=1G]");
+  std::unique_ptr<TaskPool> pool = TaskPool::create(1);
+  SysfsTree tree;
+  PciPath path;
+  path.hops = {{"0000:00:01.0", 2.5, 16, 16, 16}};
+  ASSERT_TRUE(read_links_under_load(*devices[0], *pool, path, tree.path()).is_ok());
+  EXPECT_EQ(path.hops[0].speed_gt_per_s, 2.5);
+  EXPECT_GT(devices[0]->counters().bytes_up, 0);
+  EXPECT_GT(devices[0]->counters().bytes_down, 0);
 }
 
 TEST(PciRelations, AreThoseOfNvidiaSmi) {

@@ -237,6 +237,32 @@ TEST(BandwidthFindings, CoverDuplexKindsChunksUrgencyAndTurns) {
   EXPECT_THAT(text, testing::StartsWith("warning: "));
 }
 
+TEST(BandwidthFindings, SayWhichWayBetweenDevicesIsFasterAndSafe) {
+  BandwidthReport report;
+  for (const char* route : {"direct", "staged"}) {
+    for (const char* peer : {"cuda:1", "cuda:2"}) {
+      bool is_slow = std::string(route) == "direct" && std::string(peer) == "cuda:1";
+      MeasurementRecord record = record_of(fmt::format("p2p/cuda:0/{}/{}/64M", peer, route), "p2p",
+                                           is_slow                          ? 5
+                                           : std::string(route) == "direct" ? 26
+                                                                            : 21);
+      record.info.params["device"] = "cuda:0";
+      record.info.params["peer"] = peer;
+      record.info.params["route"] = route;
+      report.records.push_back(record);
+    }
+  }
+  MeasurementRecord wrong = report.records[0];
+  wrong.info.id = "p2p/cuda:3/cuda:0/direct/64M";
+  wrong.status = MeasurementStatus::kMismatch;
+  report.records.push_back(wrong);
+  std::vector<Finding> findings = find_problems(report);
+  ASSERT_EQ(findings.size(), 2u) << texts_of(findings);
+  EXPECT_EQ(findings[0].severity, Severity::kError);
+  EXPECT_THAT(findings[0].remedy, HasSubstr("STAGECOACH_PEER=off"));
+  EXPECT_EQ(findings[1].text, "cuda:0 to cuda:1: 5 GB/s directly, 21 through the host");
+}
+
 TEST(BandwidthGates, CompareMediansAndRefuseWhatIsNotThere) {
   BandwidthReport report;
   report.records = {record_of("copy/cuda:0/up/pinned/64M", "copy", 55)};

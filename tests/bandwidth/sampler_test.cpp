@@ -67,7 +67,7 @@ double steady(int) {
 
 /// The record of one measurement.
 MeasurementRecord sample(std::unique_ptr<ScriptedMeasurement> measurement,
-                         const SamplingOptions& options = {}) {
+                         const RepetitionOptions& options = {}) {
   MeasurementGroup group;
   group.push_back(std::move(measurement));
   return run_group(group, options).front();
@@ -104,7 +104,7 @@ TEST(Sampler, MeasurementsTakeTurnsInAnOrderThatASeedDecides) {
       group.push_back(std::make_unique<ScriptedMeasurement>(id, steady, 100'000'000));
       static_cast<ScriptedMeasurement&>(*group.back()).order = &order;
     }
-    SamplingOptions options;
+    RepetitionOptions options;
     options.seed = seed;
     options.interleaves = interleaves;
     run_group(group, options);
@@ -124,7 +124,7 @@ TEST(Sampler, MeasurementsTakeTurnsInAnOrderThatASeedDecides) {
 
 TEST(Sampler, NoisyOnesAreRepeatedAndKeepAllSamples) {
   auto noisy = [](int batch) { return batch % 2 == 0 ? 40.0 : 60.0; };
-  SamplingOptions options;
+  RepetitionOptions options;
   options.warm_up_limit_ns = 0;
   MeasurementRecord record =
       sample(std::make_unique<ScriptedMeasurement>("a", noisy, 100'000'000), options);
@@ -174,7 +174,7 @@ TEST(Sampler, VerifyingEachRepetitionFindsWhatTheLastOneHides) {
     measurement->corrupt_at = 2;
     return measurement;
   };
-  SamplingOptions options;
+  RepetitionOptions options;
   EXPECT_TRUE(sample(corrupt_once(), options).is_ok());
   options.verify = VerifyMode::kEach;
   EXPECT_EQ(sample(corrupt_once(), options).status, MeasurementStatus::kMismatch);
@@ -191,7 +191,7 @@ TEST(Sampler, InterruptionKeepsWhatIsDone) {
   };
   group.push_back(std::make_unique<ScriptedMeasurement>("a", count, 100'000'000));
   group.push_back(std::make_unique<ScriptedMeasurement>("b", count, 100'000'000));
-  SamplingOptions options;
+  RepetitionOptions options;
   options.interleaves = false;
   // Both have warmed up, and the first has its seven.
   options.is_cancelled = [&batches] { return batches >= 15; };

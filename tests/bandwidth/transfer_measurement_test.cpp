@@ -147,6 +147,27 @@ TEST(FakeGpuBandwidth, CopiesAreMeasuredAndCompared) {
   }
 }
 
+// Many cards between which nothing can be copied: no test of the host's links needs that.
+TEST(FakeGpuBandwidth, EightCardsWithoutPeersAreMeasured) {
+  FakeGpuOptions machine_options;
+  machine_options.card_count = 8;
+  machine_options.memory_bytes = 8 * kMiB;
+  machine_options.peer_copies = FakePeerCopies::kImpossible;
+  FakeGpuMachine machine(machine_options);
+  auto devices = machine.open("all");
+  ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  BandwidthOptions options = short_options("quick");
+  options.working_set = 256 * kKiB;
+  options.filter = "^(copy|duplex|together)/";
+  options.sizes = {64 * kKiB};
+  BandwidthReport report = run_suite(*devices, options);
+  EXPECT_EQ(report.records.size(), 16u + 8u + 3u);
+  for (const MeasurementRecord& record : report.records) {
+    EXPECT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
+  }
+  EXPECT_EQ(report.find("together/both/pinned/64K")->info.quantities.size(), 18u);
+}
+
 /// Damages or holds up what copies of one device and direction bring.
 class BadCopies final : public Interceptor {
  public:

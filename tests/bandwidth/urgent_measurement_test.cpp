@@ -24,7 +24,7 @@ MeasurementRecord measure(BulkMethod method, ByteCount urgent_bytes) {
   UrgentShape shape{LinkDirection::kUp, method, kChunk, 0, urgent_bytes};
   MeasurementGroup group;
   group.push_back(std::make_unique<UrgentMeasurement>(std::move(info), memory, shape));
-  SamplingOptions sampling = short_options("urgent").sampling;
+  RepetitionOptions sampling = short_options("urgent").sampling;
   sampling.cv_limit = 1e9;
   sampling.batch_time_ns = 300'000'000;
   sampling.warm_up_limit_ns = 0;

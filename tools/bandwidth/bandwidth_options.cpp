@@ -77,8 +77,11 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
       {"pin", "what page-locked memory costs to get and to free", {"pin"}, true},
       {"compute", "products of matrices on each device", {"compute"}, true},
       {"optim", "updates of parameters by host threads", {"optim"}, false},
+      {"p2p",
+       "copies between devices, directly and through the host; always isolated",
+       {"p2p"},
+       true},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
-      {"p2p", "copies between devices", {}, true, false},
       {"overlap", "computing and updates beside copies", {}, true, false}};
   return suites;
 }

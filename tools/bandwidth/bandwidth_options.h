@@ -20,7 +20,7 @@ struct BandwidthOptions {
   ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
   std::string group;              ///< of the suite, alone; empty: all
   std::string filter;             ///< regular expression that ids must match; empty: all
-  SamplingOptions sampling;
+  RepetitionOptions sampling;
 };
 
 /// Names that `bench bandwidth` takes, and what each measures.

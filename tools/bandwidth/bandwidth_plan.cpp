@@ -11,6 +11,7 @@
 #include "tools/bandwidth/compute_measurement.h"
 #include "tools/bandwidth/contention.h"
 #include "tools/bandwidth/host_measurement.h"
+#include "tools/bandwidth/peer_measurement.h"
 #include "tools/bandwidth/pin_measurement.h"
 #include "tools/bandwidth/update_measurement.h"
 #include "tools/bandwidth/urgent_measurement.h"
@@ -43,7 +44,8 @@ class PlanBuilder {
     if (group == "contention") return add_contention();
     if (group == "urgent") return add_urgent();
     if (group == "compute") return add_compute();
-    if (group == "pin") add_pin();
+    if (group == "pin") return add_pin();
+    if (group == "p2p") add_peers();
   }
 
   BandwidthPlan take() { return std::move(plan_); }
@@ -230,7 +232,7 @@ class PlanBuilder {
       group.ids = {fmt::format("contention/{}", link_direction_name(direction))};
       // Fewer repetitions of each: there are many sets.
       group.sampling.min_time_ns = std::min<int64_t>(group.sampling.min_time_ns, 100'000'000);
-      group.run = [all = std::move(all), direction, shape](const SamplingOptions& sampling,
+      group.run = [all = std::move(all), direction, shape](const RepetitionOptions& sampling,
                                                            BandwidthReport& report) {
         run_contention(all, direction, shape, sampling, report);
       };
@@ -361,6 +363,41 @@ class PlanBuilder {
         std::min<int64_t>(group.sampling.warm_up_limit_ns, 300'000'000);
     group.sampling.most_reruns = 0;
     push(std::move(group));
+  }
+
+  void add_peers() {
+    BandwidthGroup group = start("p2p");
+    for (const MeasuredDevice& from : devices_) {
+      for (const MeasuredDevice& to : devices_) {
+        bool is_pair =
+            from.device != to.device && from.device->info().backend == to.device->info().backend;
+        if (is_pair) add_peer(group, *from.device, *to.device);
+      }
+    }
+    if (group.measurements.empty()) {
+      plan_.notes.push_back("copies between devices need two devices of one backend");
+    }
+    push(std::move(group));
+  }
+
+  void add_peer(BandwidthGroup& group, Device& source, Device& target) {
+    ByteCount chunk = options_.sizes.empty() ? std::min(ring_bytes(source), ring_bytes(target)) / 16
+                                             : options_.sizes.back();
+    for (PeerRoute route : {PeerRoute::kDirect, PeerRoute::kStaged}) {
+      MeasurementInfo info;
+      info.id = fmt::format("p2p/{}/{}/{}/{}", source.id(), target.id(), peer_route_name(route),
+                            short_size(chunk));
+      info.group = "p2p";
+      info.params["device"] = source.id();
+      info.params["peer"] = target.id();
+      info.params["route"] = peer_route_name(route);
+      info.params["size"] = chunk;
+      group.measurements.push_back(std::make_unique<PeerMeasurement>(
+          std::move(info), source, target, route, chunk, options_.sampling.seed, pool_));
+      group.pinned_bytes += 12 * chunk;
+    }
+    // Silent corruption is what is looked for.
+    if (group.sampling.verify == VerifyMode::kEnd) group.sampling.verify = VerifyMode::kEach;
   }
 
   void add_host() {

@@ -24,9 +24,9 @@ struct BandwidthGroup {
   std::string name;
   MeasurementGroup measurements;
   /// Where what is measured next depends on what was found: does it all. Else empty.
-  std::function<void(const SamplingOptions&, BandwidthReport&)> run;
+  std::function<void(const RepetitionOptions&, BandwidthReport&)> run;
   std::vector<std::string> ids;  ///< of what is measured, as far as it is known beforehand
-  SamplingOptions sampling;
+  RepetitionOptions sampling;
   ByteCount pinned_bytes = 0;  ///< of the host, at most
   double expected_s = 0;       ///< about how long it takes
 };

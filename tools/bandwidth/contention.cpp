@@ -12,7 +12,7 @@ namespace {
 class SetMeasurer {
  public:
   SetMeasurer(std::span<const std::shared_ptr<TransferMemory>> memories, LinkDirection direction,
-              const TransferShape& shape, const SamplingOptions& sampling,
+              const TransferShape& shape, const RepetitionOptions& sampling,
               std::vector<MeasurementRecord>& records)
       : memories_(memories),
         direction_(direction),
@@ -40,7 +40,7 @@ class SetMeasurer {
   std::span<const std::shared_ptr<TransferMemory>> memories_;
   LinkDirection direction_;
   const TransferShape& shape_;
-  const SamplingOptions& sampling_;
+  const RepetitionOptions& sampling_;
   std::vector<MeasurementRecord>& records_;
 };
 
@@ -125,7 +125,7 @@ std::vector<int> spread_order(const CapacityModel& model) {
 
 void run_contention(std::span<const std::shared_ptr<TransferMemory>> memories,
                     LinkDirection direction, const TransferShape& shape,
-                    const SamplingOptions& sampling, BandwidthReport& report) {
+                    const RepetitionOptions& sampling, BandwidthReport& report) {
   SetMeasurer measurer(memories, direction, shape, sampling, report.records);
   auto measure = [&](DeviceSet active) { return measurer.measure(active); };
   ContentionFit fit;

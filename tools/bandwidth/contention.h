@@ -15,7 +15,7 @@ namespace stagecoach {
 /// a device. Adds to `report.records` and, unless a set could not be measured, to `report.fits`.
 void run_contention(std::span<const std::shared_ptr<TransferMemory>> memories,
                     LinkDirection direction, const TransferShape& shape,
-                    const SamplingOptions& sampling, BandwidthReport& report);
+                    const RepetitionOptions& sampling, BandwidthReport& report);
 
 /// The measurement of the devices in `active` in one direction, "contention/up/cuda:0+cuda:1".
 std::unique_ptr<Measurement> make_contention_measurement(

@@ -48,6 +48,7 @@ class ProblemFinder {
     find_serialised();
     find_slow_kinds();
     find_chunk_sizes();
+    find_peer_routes();
     find_urgent_waits();
     find_doubtful();
     std::stable_sort(findings_.begin(), findings_.end(),
@@ -70,6 +71,12 @@ class ProblemFinder {
   void find_wrong_bytes() {
     for (const MeasurementRecord& record : report_.records) {
       if (record.status != MeasurementStatus::kMismatch) continue;
+      if (record.info.group == "p2p") {
+        add(Severity::kError, fmt::format("{}: {}", record.info.id, record.reason),
+            "set STAGECOACH_PEER=off, so that copies go through the host; iommu=pt may help",
+            {&record});
+        continue;
+      }
       add(Severity::kError, fmt::format("{}: {}", record.info.id, record.reason),
           "do not train on this device: reseat the card, replace the riser or cable, test the "
           "host's memory, look for AER errors in the kernel's log, try iommu=pt",
@@ -219,6 +226,24 @@ class ProblemFinder {
           fmt::format("{} {} reaches 95 % of {:.3g} GB/s with chunks of {}", key.first, key.second,
                       best->median(), short_size(integer_param(*smallest, "size"))),
           "smaller chunks waste the link, larger ones make urgent copies wait", {smallest});
+    }
+  }
+
+  /// Which way is faster between two devices.
+  void find_peer_routes() {
+    for (const MeasurementRecord* direct : groups_["p2p"]) {
+      if (text_param(*direct, "route") != "direct") continue;
+      for (const MeasurementRecord* staged : groups_["p2p"]) {
+        bool is_twin = text_param(*staged, "route") == "staged" &&
+                       text_param(*staged, "device") == text_param(*direct, "device") &&
+                       text_param(*staged, "peer") == text_param(*direct, "peer");
+        if (!is_twin || staged->median() <= direct->median()) continue;
+        add(Severity::kWarning,
+            fmt::format("{} to {}: {:.3g} GB/s directly, {:.3g} through the host",
+                        text_param(*direct, "device"), text_param(*direct, "peer"),
+                        direct->median(), staged->median()),
+            "set STAGECOACH_PEER=off", {direct, staged});
+      }
     }
   }
 

@@ -33,7 +33,8 @@ Status refusal_of(const ChildOutcome& outcome, const Result<Json>& answer) {
   return outcome.exit_code == kExitUsage ? invalid_argument(message) : internal_error(message);
 }
 
-Result<std::vector<PlannedGroup>> ask_plan(const IsolatedRun& run) {
+/// The groups; what else the child tells goes into `report`.
+Result<std::vector<PlannedGroup>> ask_plan(const IsolatedRun& run, BandwidthReport& report) {
   std::vector<std::string> arguments = run.arguments;
   arguments.insert(arguments.end(), {"--list", "--json"});
   STAGECOACH_ASSIGN_OR_RETURN(ChildOutcome outcome,
@@ -41,6 +42,8 @@ Result<std::vector<PlannedGroup>> ask_plan(const IsolatedRun& run) {
   Result<Json> answer = Json::parse(outcome.output);
   const Json* groups = answer.is_ok() ? answer->find("groups") : nullptr;
   if (outcome.exit_code != kExitOk || groups == nullptr) return refusal_of(outcome, answer);
+  report.context = *answer->find("context");
+  for (const Json& note : answer->find("notes")->items()) report.notes.push_back(note.as_string());
   std::vector<PlannedGroup> plan;
   for (const Json& one : groups->items()) {
     const std::string& name = one.find("name")->as_string();
@@ -78,7 +81,7 @@ void add_lost_group(const PlannedGroup& group, const ChildOutcome& outcome,
 }
 
 void add_measured_group(BandwidthReport group, BandwidthReport& report) {
-  if (report.context.members().empty()) report.context = std::move(group.context);
+  report.context = std::move(group.context);
   std::move(group.records.begin(), group.records.end(), std::back_inserter(report.records));
   std::move(group.fits.begin(), group.fits.end(), std::back_inserter(report.fits));
   for (std::string& note : group.notes) {
@@ -109,8 +112,8 @@ Status measure_group(const IsolatedRun& run, const PlannedGroup& group, Bandwidt
 }  // namespace
 
 Result<BandwidthReport> run_isolated(const IsolatedRun& run) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::vector<PlannedGroup> plan, ask_plan(run));
   BandwidthReport report;
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<PlannedGroup> plan, ask_plan(run, report));
   for (const PlannedGroup& group : plan) {
     if (run.is_cancelled && run.is_cancelled()) break;
     if (run.before_group) run.before_group(group.name);

@@ -161,9 +161,11 @@ std::string record_lines(const MeasurementRecord& record) {
     const SampleStatistics& one = record.statistics[index];
     bool is_first = index == 0;
     std::string name = is_first ? info.id : "    " + info.quantities[index].name;
-    text += fmt::format("  {:<44} {:>9.4g} {:>9.4g} {:>9.4g} {:>5}  {:<5} {:<14} {}\n", name,
-                        one.median, one.p5, one.p95, one.n, info.quantities[index].unit,
-                        is_first ? expectation(record) : "", is_first ? flag_list(record) : "");
+    std::string line =
+        fmt::format("  {:<44} {:>9.4g} {:>9.4g} {:>9.4g} {:>5}  {:<5} {:<14} {}", name, one.median,
+                    one.p5, one.p95, one.n, info.quantities[index].unit,
+                    is_first ? expectation(record) : "", is_first ? flag_list(record) : "");
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }

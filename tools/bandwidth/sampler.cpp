@@ -13,7 +13,7 @@ namespace {
 /// A measurement under way.
 class SampledMeasurement {
  public:
-  SampledMeasurement(Measurement& measurement, const SamplingOptions& options)
+  SampledMeasurement(Measurement& measurement, const RepetitionOptions& options)
       : measurement_(measurement), options_(options) {
     record_.info = measurement.info();
     record_.samples.resize(record_.info.quantities.size());
@@ -193,7 +193,7 @@ class SampledMeasurement {
   }
 
   Measurement& measurement_;
-  const SamplingOptions& options_;
+  const RepetitionOptions& options_;
   MeasurementRecord record_;
   bool is_running_ = false;
   int repetitions_ = 0, reruns_ = 0;
@@ -215,7 +215,7 @@ std::vector<SampledMeasurement*> next_round(std::vector<SampledMeasurement>& all
 }  // namespace
 
 std::vector<MeasurementRecord> run_group(const MeasurementGroup& group,
-                                         const SamplingOptions& options) {
+                                         const RepetitionOptions& options) {
   std::vector<SampledMeasurement> all;
   for (const std::unique_ptr<Measurement>& measurement : group) {
     all.emplace_back(*measurement, options);

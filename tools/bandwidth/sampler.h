@@ -17,7 +17,7 @@ enum class VerifyMode : uint8_t {
 };
 
 /// How measurements are repeated.
-struct SamplingOptions {
+struct RepetitionOptions {
   int repetitions = 7;                 ///< at least
   int64_t min_time_ns = 300'000'000;   ///< that the batches of a measurement take together
   int64_t batch_time_ns = 25'000'000;  ///< repeats are chosen so that a batch takes about this
@@ -38,6 +38,6 @@ using MeasurementGroup = std::vector<std::unique_ptr<Measurement>>;
 /// agree within 2 %, then the measurements take turns in random order. One that fails, times out or
 /// brings wrong data ends; the others go on. A record each, in their order.
 std::vector<MeasurementRecord> run_group(const MeasurementGroup& group,
-                                         const SamplingOptions& options);
+                                         const RepetitionOptions& options);
 
 }  // namespace stagecoach

@@ -43,6 +43,30 @@ DataCheck compare_piece(const std::byte* expected, const std::byte* found, ByteC
 
 }  // namespace
 
+void fill_pattern(std::byte* data, ByteCount size, uint64_t seed, TaskPool& pool) {
+  RandomKey key;
+  key.seed = seed;
+  for_pieces(pool, size, [&](ByteCount begin, ByteCount count) {
+    fill_random_words(key, static_cast<uint64_t>(begin) / 4, count / 4,
+                      reinterpret_cast<uint32_t*>(data + begin));
+  });
+}
+
+DataCheck compare_bytes(const std::byte* expected, const std::byte* found, ByteCount size,
+                        TaskPool& pool) {
+  std::mutex mutex;
+  DataCheck check;
+  ByteCount first_wrong = size;
+  for_pieces(pool, size, [&](ByteCount begin, ByteCount count) {
+    DataCheck piece = compare_piece(expected, found, begin, count);
+    std::lock_guard lock(mutex);
+    if (piece.first_wrong >= 0) first_wrong = std::min(first_wrong, piece.first_wrong);
+    check.add(piece);
+  });
+  if (check.wrong_bytes > 0) check.first_wrong = first_wrong;
+  return check;
+}
+
 const char* link_direction_name(LinkDirection direction) {
   return direction == LinkDirection::kUp ? "up" : "down";
 }
@@ -89,13 +113,7 @@ Status TransferMemory::open() {
 }
 
 Status TransferMemory::fill_sources() {
-  RandomKey key;
-  key.seed = seed_;
-  std::byte* host = up_.host->host_data();
-  for_pieces(pool_, ring_bytes_, [&](ByteCount begin, ByteCount size) {
-    fill_random_words(key, static_cast<uint64_t>(begin) / 4, size / 4,
-                      reinterpret_cast<uint32_t*>(host + begin));
-  });
+  fill_pattern(up_.host->host_data(), ring_bytes_, seed_, pool_);
   // The device's side of downloads holds the same bytes.
   int64_t deadline_ns = RealClock::instance().now_ns() + kPrepareLimitNs;
   return run_now({down_.device->view(), up_.host->view(), "pattern"}, deadline_ns);
@@ -128,21 +146,6 @@ Status TransferMemory::poison(LinkDirection direction, ByteCount size, int64_t d
   return Status::ok();
 }
 
-DataCheck TransferMemory::compare(const std::byte* expected, const std::byte* found,
-                                  ByteCount size) {
-  std::mutex mutex;
-  DataCheck check;
-  ByteCount first_wrong = size;
-  for_pieces(pool_, size, [&](ByteCount begin, ByteCount count) {
-    DataCheck piece = compare_piece(expected, found, begin, count);
-    std::lock_guard lock(mutex);
-    if (piece.first_wrong >= 0) first_wrong = std::min(first_wrong, piece.first_wrong);
-    check.add(piece);
-  });
-  if (check.wrong_bytes > 0) check.first_wrong = first_wrong;
-  return check;
-}
-
 Result<DataCheck> TransferMemory::check(LinkDirection direction, ByteCount size,
                                         int64_t deadline_ns) {
   if (!holds_data()) return DataCheck{};
@@ -152,7 +155,7 @@ Result<DataCheck> TransferMemory::check(LinkDirection direction, ByteCount size,
     STAGECOACH_RETURN_IF_ERROR(
         run_now({down_.host->slice(0, size), up_.device->slice(0, size), "check"}, deadline_ns));
   }
-  return compare(expected, down_.host->host_data(), size);
+  return compare_bytes(expected, down_.host->host_data(), size, pool_);
 }
 
 }  // namespace stagecoach

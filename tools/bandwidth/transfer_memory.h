@@ -16,6 +16,13 @@ enum class LinkDirection : uint8_t { kUp, kDown };
 /// "up" (host to device), "down".
 const char* link_direction_name(LinkDirection direction);
 
+/// Fills `size` bytes (whole words of 4) with pseudo-random ones that cannot be compressed.
+void fill_pattern(std::byte* data, ByteCount size, uint64_t seed, TaskPool& pool);
+
+/// Compares `size` bytes with those that were expected.
+DataCheck compare_bytes(const std::byte* expected, const std::byte* found, ByteCount size,
+                        TaskPool& pool);
+
 /// Memory of one device and of the host that copies of both directions move: for each direction
 /// a ring of equally long buffers on both sides. Sources hold pseudo-random bytes that cannot be
 /// compressed and of which no eight are alike, so that a byte in a wrong place is noticed too.
@@ -54,7 +61,6 @@ class TransferMemory {
   Status fill_sources();
   Status open_side(Side& side);
   Status run_now(const CopyRequest& request, int64_t deadline_ns);
-  DataCheck compare(const std::byte* expected, const std::byte* found, ByteCount size);
 
   Device& device_;
   const ByteCount ring_bytes_;
