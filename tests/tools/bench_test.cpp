@@ -46,7 +46,9 @@ void expect_valid(const Json& json) {
 
 TEST(BenchCommand, QuickMeasuresEverythingThatIsAskedFor) {
   CommandResult result = run_command(
-      bench({"--filter", "^(copy|duplex|together|host/read)", "--json"}), ".", no_cards());
+      bench(
+          {"--filter", "^(copy|duplex|together|compute|optim/adamw/threads1|host/read)", "--json"}),
+      ".", no_cards());
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   Json json = json_of(result);
   expect_valid(json);
