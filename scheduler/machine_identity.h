@@ -33,6 +33,7 @@ struct IdentityInputs {
   std::vector<DeviceInfo> devices;
 };
 
+/// The identity that the inputs make. Pure.
 MachineIdentity machine_identity(const IdentityInputs& inputs);
 
 }  // namespace internal
@@ -41,6 +42,7 @@ MachineIdentity machine_identity(const IdentityInputs& inputs);
 /// is used. Errors: io where /proc cannot be read.
 Result<MachineIdentity> read_machine_identity(const std::vector<DeviceInfo>& devices);
 
+/// Its fields as a JSON object of texts.
 Json to_json(const MachineIdentity& identity);
 /// The reverse; refusals name `where`.
 Result<MachineIdentity> parse_machine_identity(const Json& json, const std::string& where);

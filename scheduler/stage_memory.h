@@ -73,7 +73,7 @@ struct StageLayout {
   std::vector<LayerPlaces> layers;       ///< parallel to [first_layer, last_layer]
   std::vector<Download> downloads;       ///< boundaries a forward sends home
   Place input, input_grad, loss;
-  PerRowInput<Place> rows;  ///< those that any of its layers needs
+  PerRowInput<Place> rows;       ///< those that any of its layers needs
   Place reports;                 ///< what a forward's layers report, one behind the other
   ByteCount reports_offset = 0;  ///< of that among all layers' on the host
   ByteCount parameter_bytes = 0, rounded_bytes = 0;

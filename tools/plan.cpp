@@ -190,6 +190,12 @@ void answer_longest(const LongestSequences& longest, Answer& answer) {
       longest.tokens_of_host, longest.positions);
 }
 
+Result<RatedDevices> rate_asked_devices(const PlanOptions& options, const CommandContext& context) {
+  if (options.profile.empty()) return rate_devices(options.devices, context.backends);
+  STAGECOACH_ASSIGN_OR_RETURN(MachineProfile profile, read_machine_profile(options.profile));
+  return rate_devices(options.devices, context.backends, &profile);
+}
+
 Result<int> run(const PlanOptions& options, const CommandContext& context) {
   STAGECOACH_RETURN_IF_ERROR(check_options(options));
   const ModelOptions& asked = options.model;
@@ -203,12 +209,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
   }
   STAGECOACH_ASSIGN_OR_RETURN(PlannedModel model, resolve_asked_model(asked));
   const Network& network = model.network;
-  std::optional<MachineProfile> profile;
-  if (!options.profile.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(profile, read_machine_profile(options.profile));
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_devices(options.devices, context.backends,
-                                                               profile ? &*profile : nullptr));
+  STAGECOACH_ASSIGN_OR_RETURN(RatedDevices rated, rate_asked_devices(options, context));
   if (options.schedule == "single" && rated.devices.size() != 1) {
     return invalid_argument(fmt::format("single has one device, not {}", rated.devices.size()));
   }

@@ -120,8 +120,7 @@ Result<Json> override_value(const ConfigField& field, const std::string& text,
     // A folder called 123 is text, but sizes may be written as numbers.
     bool may_be_number = field.is_table || field.key == "train.eval_tokens" ||
                          field.key == "output.save_copy" || field.key == "train.loss_scale" ||
-                         field.key == "train.router_loss" ||
-                         field.key == "optimizer.device_share";
+                         field.key == "train.router_loss" || field.key == "optimizer.device_share";
     if (!bare_number || may_be_number) return value;
   }
   if (field.is_text) return Json(text);

@@ -12,10 +12,10 @@ namespace stagecoach {
 /// What a run takes from a machine profile, and what it has to assume.
 struct MeasuredMachine {
   std::vector<MeasuredLinks> devices;  ///< parallel to the run's
-  int host_threads = 0;                 ///< for updates; 0: all usable
-  std::vector<std::string> taken;       ///< a line each, for people
-  std::vector<std::string> assumed;     ///< likewise
-  std::vector<std::string> warnings;    ///< what was measured and does not hold here
+  int host_threads = 0;                ///< for updates; 0: all usable
+  std::vector<std::string> taken;      ///< a line each, for people
+  std::vector<std::string> assumed;    ///< likewise
+  std::vector<std::string> warnings;   ///< what was measured and does not hold here
 };
 
 /// What `profile`, which may be null, tells of `devices` on the machine that is now `now`. Where

@@ -10,8 +10,8 @@
 #include "core/status.h"
 #include "memory/host_limits.h"
 #include "memory/registered_memory.h"
-#include "scheduler/measured_bulk.h"
 #include "scheduler/consistency.h"
+#include "scheduler/measured_bulk.h"
 #include "train/loss_scale.h"
 #include "train/update_kernel.h"
 
