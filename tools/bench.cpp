@@ -39,7 +39,7 @@ namespace {
 /// The command line of `bench`, as text.
 struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
-  std::string sizes, depth, kinds, working_set, max_pinned, filter, group;
+  std::string sizes, depth, kinds, working_set, max_host, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
   std::string csv_file, out_file, profile_file;
   std::vector<std::string> fail_below, files;
@@ -118,6 +118,7 @@ Result<BandwidthOptions> read_options(const BenchOptions& options) {
   }
   STAGECOACH_ASSIGN_OR_RETURN(read.working_set,
                               positive_size(options.working_set, "--working-set"));
+  STAGECOACH_ASSIGN_OR_RETURN(read.max_host, positive_size(options.max_host, "--max-mem"));
   STAGECOACH_ASSIGN_OR_RETURN(read.max_pinned, positive_size(options.max_pinned, "--max-pinned"));
   STAGECOACH_RETURN_IF_ERROR(read_sampling(options, read.sampling));
   return read;
@@ -150,6 +151,7 @@ std::vector<std::string> child_arguments(const BenchOptions& options) {
       {"--depth", options.depth},
       {"--mem", options.kinds},
       {"--working-set", options.working_set},
+      {"--max-mem", options.max_host},
       {"--max-pinned", options.max_pinned},
       {"--filter", options.filter},
       {"--min-time", options.min_time},
@@ -458,6 +460,9 @@ std::vector<CommandOption> bench_options(BenchOptions& options) {
       {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
       {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
        &options.working_set},
+      {"--max-mem", "SIZE",
+       "that host threads go through at most; default: a quarter of what is free",
+       &options.max_host},
       {"--max-pinned", "SIZE", "pinned memory at most; default: a quarter of what is free",
        &options.max_pinned},
       {"--filter", "REGEX", "measure only ids that match", &options.filter},

@@ -17,6 +17,7 @@ struct BandwidthOptions {
   std::vector<int64_t> depths;    ///< chunks issued ahead; empty: any number
   std::vector<MemoryKind> kinds;  ///< host memory; empty: by the suite
   ByteCount working_set = 0;      ///< a device and direction; 0: by the device
+  ByteCount max_host = 0;         ///< of what host threads go through; 0: a quarter of what is free
   ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
   std::string group;              ///< of the suite, alone; empty: all
   std::string filter;             ///< regular expression that ids must match; empty: all

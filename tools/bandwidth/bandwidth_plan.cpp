@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <iterator>
 #include <regex>
+#include <unistd.h>
 #include <utility>
 
 #include "scheduler/bulk_chunk.h"
@@ -26,6 +27,13 @@ constexpr ByteCount kCardRing = kGiB;       ///< distinct pages: few would hide 
 constexpr ByteCount kMockRing = 32 * kMiB;  ///< a mock's pages are not looked up by any card
 constexpr ByteCount kLeastRing = 64 * kKiB;
 constexpr LinkDirection kBothDirections[] = {LinkDirection::kUp, LinkDirection::kDown};
+
+/// 0 where the system does not tell.
+ByteCount last_level_cache_bytes() {
+  long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return std::max<ByteCount>(0, bytes);
+}
 
 /// Builds the groups of a plan.
 class PlanBuilder {
@@ -320,13 +328,29 @@ class PlanBuilder {
     return threads;
   }
 
+  /// Bytes of each of `arrays` that host threads go through: more than caches hold, at most a
+  /// quarter of the free memory together. Mocks are for trying out, and need not wait for it.
+  ByteCount host_bytes(int arrays) {
+    constexpr ByteCount kUsual = 128 * kMiB, kOfMocks = 48 * kMiB;
+    bool is_mock = !devices_.empty() && !devices_.front().device->info().is_real_hardware;
+    ByteCount enough = is_mock ? kOfMocks : std::max(kUsual, 2 * last_level_cache_bytes());
+    ByteCount most = (options_.max_host > 0 ? options_.max_host : free_bytes_ / 4) / arrays;
+    ByteCount size = std::max(kMiB, std::min(enough, most) / kMiB * kMiB);
+    if (!is_mock && size < 2 * last_level_cache_bytes()) {
+      std::string note = fmt::format(
+          "host memory is measured on {}, of which caches of {} hold a part: its figures may be "
+          "too high",
+          format_bytes(size), format_bytes(last_level_cache_bytes()));
+      if (std::find(plan_.notes.begin(), plan_.notes.end(), note) == plan_.notes.end()) {
+        plan_.notes.push_back(std::move(note));
+      }
+    }
+    return size;
+  }
+
   void add_updates() {
     BandwidthGroup group = start("optim");
-    // More than caches hold; mocks are for trying out, and need not wait for it.
-    constexpr int64_t kMostElements = int64_t{16} << 20, kMostOfMocks = int64_t{2} << 20;
-    bool is_mock = !devices_.empty() && !devices_.front().device->info().is_real_hardware;
-    int64_t count = std::min(is_mock ? kMostOfMocks : kMostElements,
-                             std::max(int64_t{1} << 16, free_bytes_ / 16 / kBytesOfAnUpdate));
+    int64_t count = host_bytes(1) / kBytesOfAnUpdate;
     auto arrays = std::make_shared<UpdateArrays>(count);
     for (int threads : thread_counts()) {
       MeasurementInfo info;
@@ -402,9 +426,7 @@ class PlanBuilder {
 
   void add_host() {
     BandwidthGroup group = start("host");
-    // Far more than caches hold, and no more, as a slow host takes long to go through it.
-    constexpr ByteCount kMostArray = 128 * kMiB;
-    ByteCount size = std::max(kMiB, std::min(kMostArray, free_bytes_ / 16) / kMiB * kMiB);
+    ByteCount size = host_bytes(2);
     auto arrays = std::make_shared<HostArrays>(size);
     std::vector<int> threads = thread_counts();
     for (HostKernel kernel : {HostKernel::kRead, HostKernel::kWrite, HostKernel::kCopy}) {
