@@ -30,6 +30,22 @@ class MachineProfiles : public testing::Test {
     std::ofstream(path) << text;
     return read_machine_profile(path);
   }
+
+  struct Case {
+    const char* what;
+    const char* with;
+    const char* message;
+  };
+  /// `text` with something replaced is refused with the message.
+  void expect_refusal(std::string text, const Case& one) {
+    size_t at = text.find(one.what);
+    ASSERT_NE(at, std::string::npos) << one.what;
+    text.replace(at, std::string(one.what).size(), one.with);
+    Result<MachineProfile> machine = read(text);
+    ASSERT_FALSE(machine.is_ok()) << one.message;
+    EXPECT_THAT(machine.status().message(), HasSubstr(one.message));
+  }
+
   TemporaryFolder folder_;
 };
 
@@ -108,11 +124,6 @@ TEST_F(MachineProfiles, AreReadAsTheyWereWritten) {
 }
 
 TEST_F(MachineProfiles, MeasuredFieldsAreRefusedWhereTheyCannotBe) {
-  struct Case {
-    const char* what;
-    const char* with;
-    const char* message;
-  };
   const Case cases[] = {
       {"\"one in flight\"", "\"two\"", "cards[0]: bulk_up: method is 'two'; it must be one of "},
       {"4194304", "4095", "cards[0]: bulk_up: chunk_bytes is 4095; it must be from 4096"},
@@ -123,15 +134,7 @@ TEST_F(MachineProfiles, MeasuredFieldsAreRefusedWhereTheyCannotBe) {
       {"\"schema_version\": 1", "\"schema_version\": 2", "measure again"},
       {"\"threads\": \"16\"", "\"threads\": 16", "machine: threads is 16; it must be text"},
       {"\"device\": \"cuda:0\"", "\"device\": \"cuda:0\", \"count\": 2", "cards[0]: count is 2"}};
-  for (const Case& one : cases) {
-    std::string text = to_json(measured_machine()).dump(true);
-    size_t at = text.find(one.what);
-    ASSERT_NE(at, std::string::npos) << one.what;
-    text.replace(at, std::string(one.what).size(), one.with);
-    Result<MachineProfile> machine = read(text);
-    ASSERT_FALSE(machine.is_ok()) << one.message;
-    EXPECT_THAT(machine.status().message(), HasSubstr(one.message));
-  }
+  for (const Case& one : cases) expect_refusal(to_json(measured_machine()).dump(true), one);
 }
 
 TEST(MachineIdentities, TellWhatHasChanged) {
@@ -166,11 +169,6 @@ TEST(MachineIdentities, TellWhatHasChanged) {
 }
 
 TEST_F(MachineProfiles, FaultsAreRefusedByFileAndField) {
-  struct Case {
-    const char* what;
-    const char* with;
-    const char* message;
-  };
   const Case cases[] = {
       {"\"name\": \"box\"", "\"nam\": \"box\"",
        "box.json: unknown field 'nam'; did you mean 'name'"},
@@ -190,15 +188,7 @@ TEST_F(MachineProfiles, FaultsAreRefusedByFileAndField) {
       {"\"work_bytes_per_s\": 8e10, ", "", "host: 'work_bytes_per_s' is missing"},
       {"\"host\": {", "\"hosts\": {", "did you mean 'host'?"},
       {"1e-5", "-1", "copy_latency_s is -1"}};
-  for (const Case& one : cases) {
-    std::string text = kMachine;
-    size_t at = text.find(one.what);
-    ASSERT_NE(at, std::string::npos) << one.what;
-    text.replace(at, std::string(one.what).size(), one.with);
-    Result<MachineProfile> machine = read(text);
-    ASSERT_FALSE(machine.is_ok()) << one.message;
-    EXPECT_THAT(machine.status().message(), HasSubstr(one.message));
-  }
+  for (const Case& one : cases) expect_refusal(kMachine, one);
   EXPECT_THAT(read("{\"host\": {\"work_bytes_per_s\": 1}}").status().message(),
               HasSubstr("cards are 0 together"));
   EXPECT_THAT(read("[]").status().message(), HasSubstr("must be a table"));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "backends/sim/sim_card.h"
 #include "tools/bandwidth/units.h"
 #include "tools/rated_devices.h"
 
