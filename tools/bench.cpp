@@ -13,7 +13,6 @@
 
 #include "core/file.h"
 #include "core/log.h"
-#include "core/suggest.h"
 #include "memory/host_limits.h"
 #include "stagecoach_version.h"
 #include "tools/bandwidth/bandwidth_context.h"
@@ -26,6 +25,7 @@
 #include "tools/bandwidth/link_load.h"
 #include "tools/bandwidth/profile_builder.h"
 #include "tools/bandwidth/results_reader.h"
+#include "tools/bench_options.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -35,137 +35,6 @@
 namespace stagecoach {
 
 namespace {
-
-/// The command line of `bench`, as text.
-struct BenchOptions {
-  std::string benchmark, suite = "quick", devices;
-  std::string sizes, depth, kinds, working_set, max_host, max_pinned, filter, group;
-  std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
-  std::string csv_file, out_file, profile_file;
-  std::vector<std::string> fail_below, files;
-  std::string baseline;
-  double threshold_percent = 5;
-  int64_t repetitions = 7, seed = 1;
-  double cv_limit_percent = 5;
-  bool no_interleave = false, is_strict = false, has_samples = false;
-  bool is_list = false, is_dry_run = false, is_isolated = false;
-};
-
-Result<ByteCount> positive_size(const std::string& text, const char* option) {
-  if (text.empty()) return ByteCount{0};
-  Result<ByteCount> size = parse_bytes(text);
-  if (size.is_ok() && *size > 0) return size;
-  return invalid_argument(
-      fmt::format("{} is '{}'; it must be a size above 0, such as 256M", option, text));
-}
-
-Result<int64_t> time_ns(const std::string& text, const char* option, int64_t least_ns) {
-  Result<int64_t> time = parse_duration_ns(text);
-  if (time.is_ok() && *time >= least_ns) return time;
-  return invalid_argument(fmt::format("{} is '{}'; it must be a time of at least {} ms, such as 1s",
-                                      option, text, least_ns / 1'000'000));
-}
-
-Status read_verify(const std::string& text, RepetitionOptions& sampling) {
-  const std::map<std::string, VerifyMode> modes = {
-      {"end", VerifyMode::kEnd}, {"each", VerifyMode::kEach}, {"off", VerifyMode::kOff}};
-  auto mode = modes.find(text);
-  if (mode == modes.end()) {
-    return invalid_argument(fmt::format("--verify is '{}'; it must be end, each or off", text));
-  }
-  sampling.verify = mode->second;
-  return Status::ok();
-}
-
-Status read_sampling(const BenchOptions& options, RepetitionOptions& sampling) {
-  constexpr int64_t kMostRepetitions = 1000;
-  if (options.repetitions < 1 || options.repetitions > kMostRepetitions) {
-    return invalid_argument(fmt::format("--reps is {}; it must be from 1 to {}",
-                                        options.repetitions, kMostRepetitions));
-  }
-  if (!(options.cv_limit_percent > 0)) {
-    return invalid_argument(
-        fmt::format("--cv-limit is {}; it must be above 0, in per cent", options.cv_limit_percent));
-  }
-  if (options.seed < 0) {
-    return invalid_argument(fmt::format("--seed is {}; it must not be below 0", options.seed));
-  }
-  sampling.repetitions = static_cast<int>(options.repetitions);
-  sampling.cv_limit = options.cv_limit_percent / 100;
-  sampling.seed = static_cast<uint64_t>(options.seed);
-  sampling.interleaves = !options.no_interleave;
-  constexpr int64_t kLeastTimeoutNs = 100'000'000;
-  STAGECOACH_ASSIGN_OR_RETURN(sampling.min_time_ns, time_ns(options.min_time, "--min-time", 0));
-  STAGECOACH_ASSIGN_OR_RETURN(sampling.timeout_ns,
-                              time_ns(options.timeout, "--timeout", kLeastTimeoutNs));
-  sampling.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
-  return read_verify(options.verify, sampling);
-}
-
-Result<BandwidthOptions> read_options(const BenchOptions& options) {
-  BandwidthOptions read;
-  read.suite = options.suite;
-  read.filter = options.filter;
-  read.group = options.group;
-  if (!options.sizes.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(read.sizes, parse_size_list(options.sizes, "--sizes"));
-  }
-  if (!options.depth.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(read.depths, parse_depth_list(options.depth, "--depth"));
-  }
-  if (!options.kinds.empty()) {
-    STAGECOACH_ASSIGN_OR_RETURN(read.kinds, parse_memory_kinds(options.kinds, "--mem"));
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(read.working_set,
-                              positive_size(options.working_set, "--working-set"));
-  STAGECOACH_ASSIGN_OR_RETURN(read.max_host, positive_size(options.max_host, "--max-mem"));
-  STAGECOACH_ASSIGN_OR_RETURN(read.max_pinned, positive_size(options.max_pinned, "--max-pinned"));
-  STAGECOACH_RETURN_IF_ERROR(read_sampling(options, read.sampling));
-  return read;
-}
-
-/// Checks what needs no device: names, gates, formats.
-Result<const BandwidthSuite*> check_names(const BenchOptions& options, bool is_json) {
-  if (options.benchmark != "bandwidth") {
-    return invalid_argument(fmt::format(
-        "'bench {}' does not exist; did you mean 'bench bandwidth'?", options.benchmark));
-  }
-  const std::vector<std::string> formats = {"", "table", "json", "csv"};
-  if (std::find(formats.begin(), formats.end(), options.format) == formats.end()) {
-    return invalid_argument(
-        fmt::format("--format is '{}'; it must be table, json or csv", options.format));
-  }
-  if (is_json && options.format != "" && options.format != "json") {
-    return invalid_argument(
-        fmt::format("--json and --format {} are given; leave one out", options.format));
-  }
-  return find_bandwidth_suite(options.suite);
-}
-
-/// The command line of a child: what is measured and how, not what is written.
-std::vector<std::string> child_arguments(const BenchOptions& options) {
-  std::vector<std::string> arguments = {"bench", "bandwidth", options.suite};
-  const std::pair<const char*, std::string> texts[] = {
-      {"--devices", options.devices},
-      {"--sizes", options.sizes},
-      {"--depth", options.depth},
-      {"--mem", options.kinds},
-      {"--working-set", options.working_set},
-      {"--max-mem", options.max_host},
-      {"--max-pinned", options.max_pinned},
-      {"--filter", options.filter},
-      {"--min-time", options.min_time},
-      {"--timeout", options.timeout},
-      {"--verify", options.verify},
-      {"--reps", std::to_string(options.repetitions)},
-      {"--seed", std::to_string(options.seed)},
-      {"--cv-limit", fmt::format("{}", options.cv_limit_percent)}};
-  for (const auto& [name, value] : texts) {
-    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
-  }
-  if (options.no_interleave) arguments.push_back("--no-interleave");
-  return arguments;
-}
 
 Result<BandwidthReport> read_report(const std::string& path) {
   STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
@@ -198,7 +67,8 @@ class BandwidthBench {
       : context_(context), options_(options) {}
 
   Result<int> run() {
-    STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, check_names(options_, context_.json));
+    STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite,
+                                check_bench_names(options_, context_.json));
     if (!(options_.threshold_percent > 0)) {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
@@ -211,7 +81,7 @@ class BandwidthBench {
     if (!options_.baseline.empty()) {
       STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
     }
-    STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_options(options_));
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     bool is_plan_only = options_.is_list || options_.is_dry_run;
     if (options_.is_isolated && !options_.profile_file.empty()) {
@@ -339,7 +209,7 @@ class BandwidthBench {
       Progress progress;
       IsolatedRun run;
       STAGECOACH_ASSIGN_OR_RETURN(run.program, own_program());
-      run.arguments = child_arguments(options_);
+      run.arguments = bench_child_arguments(options_);
       STAGECOACH_ASSIGN_OR_RETURN(run.timeout_ns, parse_duration_ns(options_.timeout));
       run.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
       run.before_group = [&](const std::string& group) {
@@ -437,64 +307,6 @@ class BandwidthBench {
   std::optional<BandwidthReport> baseline_;
 };
 
-std::string suite_notes() {
-  std::string text = "SUITE is quick unless given:\n";
-  for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (suite.is_here) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
-  }
-  text +=
-      "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
-      "bytes arrived wrong, 4 below a gate, 5 something failed or ran out of time, 130\n"
-      "interrupted: what was measured until then is printed. See docs/bandwidth.md.";
-  return text;
-}
-
-std::vector<CommandOption> bench_options(BenchOptions& options) {
-  return {
-      {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
-      {"SUITE", "", "what to measure, see below", &options.suite},
-      {"FILE", "", "of compare: two that --out wrote", &options.files},
-      {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
-      {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
-      {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
-      {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
-      {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
-       &options.working_set},
-      {"--max-mem", "SIZE",
-       "that host threads go through at most; default: a quarter of what is free",
-       &options.max_host},
-      {"--max-pinned", "SIZE", "pinned memory at most; default: a quarter of what is free",
-       &options.max_pinned},
-      {"--filter", "REGEX", "measure only ids that match", &options.filter},
-      {"--group", "NAME", "measure only this group of the suite", &options.group},
-      {"--isolate", "", "measure each group in a process of its own, which may hang or die",
-       &options.is_isolated},
-      {"--list", "", "print the ids of what would be measured", &options.is_list},
-      {"--dry-run", "", "print groups, time and memory they take", &options.is_dry_run},
-      {"--min-time", "TIME", "that a measurement lasts at least; default 0.3s", &options.min_time},
-      {"--reps", "N", "repetitions at least; default 7", &options.repetitions},
-      {"--no-interleave", "", "one measurement after the other, not in turns",
-       &options.no_interleave},
-      {"--seed", "N", "of data and order; default 1", &options.seed},
-      {"--cv-limit", "PERCENT", "noisier results are repeated and flagged; default 5",
-       &options.cv_limit_percent},
-      {"--verify", "WHEN", "compare the bytes of the end, each repetition or off", &options.verify},
-      {"--timeout", "TIME", "of one measurement; default 60s", &options.timeout},
-      {"--fail-below", "ID=VALUE", "exit 4 where a result's median is below; may be repeated",
-       &options.fail_below},
-      {"--baseline", "FILE", "exit 4 where a result is worse than in this file of --out",
-       &options.baseline},
-      {"--threshold", "PERCENT", "by how much, for --baseline and compare; default 5",
-       &options.threshold_percent},
-      {"--strict", "", "what is skipped counts as failed", &options.is_strict},
-      {"--raw", "", "every sample in the JSON", &options.has_samples},
-      {"--format", "FORMAT", "table, json or csv on stdout", &options.format},
-      {"--csv", "FILE", "also write CSV, after every group", &options.csv_file},
-      {"--out", "FILE", "also write JSON, after every group", &options.out_file},
-      {"--save-profile", "FILE", "write what planning and training need, see docs/bandwidth.md",
-       &options.profile_file}};
-}
-
 }  // namespace
 
 Command make_bench_command() {
@@ -506,8 +318,8 @@ Command make_bench_command() {
                       "stagecoach bench bandwidth copy --sizes 4K:256M:x4 --mem pinned,pageable",
                       "stagecoach bench bandwidth contention --devices cpu:2[h2d=1G,d2h=1G] --json",
                       "stagecoach bench bandwidth --fail-below copy/cuda:0/up/pinned/256M=50"};
-  command.notes = suite_notes();
-  command.options = bench_options(*options);
+  command.notes = bench_command_notes();
+  command.options = bench_command_options(*options);
   command.answers_interrupted = true;
   command.run = [options](const CommandContext& context) {
     return BandwidthBench(context, *options).run();

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "tools/bandwidth/group_builder.h"
+
+namespace stagecoach {
+
+/// Products of matrices on each device.
+void add_compute(GroupBuilder& builder);
+/// What page-locked memory costs.
+void add_pin(GroupBuilder& builder);
+/// Copies from each device to each other of its backend, directly and through the host.
+void add_peers(GroupBuilder& builder);
+
+}  // namespace stagecoach

@@ -1,0 +1,121 @@
+#include "tools/bandwidth/group_builder.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <utility>
+
+namespace stagecoach {
+
+namespace {
+
+constexpr ByteCount kCardRing = kGiB;       ///< distinct pages: few would hide what TLBs cost
+constexpr ByteCount kMockRing = 32 * kMiB;  ///< a mock's pages are not looked up by any card
+constexpr ByteCount kLeastRing = 64 * kKiB;
+
+/// 0 where the system does not tell.
+ByteCount last_level_cache_bytes() {
+  long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return std::max<ByteCount>(0, bytes);
+}
+
+}  // namespace
+
+ByteCount GroupBuilder::ring_bytes(const Device& device) const {
+  const DeviceInfo& info = device.info();
+  ByteCount ring = info.is_real_hardware ? kCardRing : kMockRing;
+  // A tenth of a second of a slow mock's link is enough.
+  if (!info.is_real_hardware && info.up_bytes_per_s > 0) {
+    ring = std::min(ring, static_cast<ByteCount>(info.up_bytes_per_s / 10));
+  }
+  ByteCount pinned = options_.max_pinned > 0 ? options_.max_pinned : free_bytes_ / 4;
+  ring = std::min(ring, pinned / (2 * std::ssize(devices_)));
+  if (options_.working_set > 0) ring = options_.working_set;
+  ring = std::min(ring, info.memory_bytes / 4);
+  return std::max(kLeastRing, ring / kLeastRing * kLeastRing);
+}
+
+TransferMemories GroupBuilder::memories(MemoryKind kind, BandwidthGroup& group) const {
+  TransferMemories all;
+  for (const MeasuredDevice& one : devices_) {
+    ByteCount ring = ring_bytes(*one.device);
+    uint64_t seed = options_.sampling.seed + all.size();
+    all.push_back(std::make_shared<TransferMemory>(*one.device, ring, kind, seed, pool_));
+    group.pinned_bytes += 2 * ring;
+  }
+  return all;
+}
+
+TransferFlow GroupBuilder::flow(const TransferMemories& all, size_t device,
+                                LinkDirection direction) const {
+  return {all[device], direction, devices_[device].link_bytes_per_s};
+}
+
+ByteCount GroupBuilder::common_chunk(const TransferMemories& all) const {
+  if (!options_.sizes.empty()) return options_.sizes.back();
+  ByteCount chunk = all.front()->ring_bytes() / 16;
+  for (const auto& memory : all) chunk = std::min(chunk, memory->ring_bytes() / 16);
+  return chunk;
+}
+
+std::vector<int> GroupBuilder::thread_counts() const {
+  int most = pool_.thread_count();
+  std::vector<int> threads = {1, most};
+  if (is_full()) {
+    for (int count = 2; count < most; count *= 2) threads.insert(threads.end() - 1, count);
+  }
+  threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+  return threads;
+}
+
+ByteCount GroupBuilder::host_bytes(int arrays) {
+  constexpr ByteCount kUsual = 128 * kMiB, kOfMocks = 48 * kMiB;
+  bool is_mock = !devices_.empty() && !devices_.front().device->info().is_real_hardware;
+  ByteCount enough = is_mock ? kOfMocks : std::max(kUsual, 2 * last_level_cache_bytes());
+  ByteCount most = (options_.max_host > 0 ? options_.max_host : free_bytes_ / 4) / arrays;
+  ByteCount size = std::max(kMiB, std::min(enough, most) / kMiB * kMiB);
+  if (!is_mock && size < 2 * last_level_cache_bytes()) {
+    note(fmt::format(
+        "host memory is measured on {}, of which caches of {} hold a part: its figures may be too "
+        "high",
+        format_bytes(size), format_bytes(last_level_cache_bytes())));
+  }
+  return size;
+}
+
+BandwidthGroup GroupBuilder::start(const std::string& name) const {
+  BandwidthGroup group;
+  group.name = name;
+  group.sampling = options_.sampling;
+  return group;
+}
+
+void GroupBuilder::push(BandwidthGroup group) {
+  constexpr double kWarmUpS = 0.15;
+  double each_s = static_cast<double>(group.sampling.min_time_ns) / 1e9 + kWarmUpS;
+  for (const std::unique_ptr<Measurement>& one : group.measurements) {
+    group.ids.push_back(one->info().id);
+  }
+  if (!is_full()) group.sampling.most_reruns = std::min(group.sampling.most_reruns, 1);
+  group.expected_s = each_s * static_cast<double>(group.ids.size());
+  if (!group.ids.empty()) plan_.groups.push_back(std::move(group));
+}
+
+void GroupBuilder::note(std::string text) {
+  if (std::find(plan_.notes.begin(), plan_.notes.end(), text) != plan_.notes.end()) return;
+  plan_.notes.push_back(std::move(text));
+}
+
+Json copy_params(const std::string& device, const char* direction, MemoryKind kind,
+                 ByteCount size) {
+  Json json = Json::object();
+  json["device"] = device;
+  json["dir"] = direction;
+  json["kind"] = memory_kind_name(kind);
+  json["engine"] = "copy";
+  json["size"] = size;
+  return json;
+}
+
+}  // namespace stagecoach

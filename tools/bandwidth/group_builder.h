@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/bandwidth/bandwidth_plan.h"
+#include "tools/bandwidth/transfer_measurement.h"
+
+namespace stagecoach {
+
+inline constexpr LinkDirection kBothDirections[] = {LinkDirection::kUp, LinkDirection::kDown};
+
+/// The memory that copies of each device move, in the order of the devices.
+using TransferMemories = std::vector<std::shared_ptr<TransferMemory>>;
+
+/// What the groups of a plan are built from and into: the devices, the options, and how much memory
+/// and how many threads a measurement may have. Builds no measurement itself. Allocates nothing.
+/// Thread rule: one thread.
+class GroupBuilder {
+ public:
+  /// All of them must outlive it. `free_bytes`: of the host.
+  GroupBuilder(std::span<const MeasuredDevice> devices, const BandwidthOptions& options,
+               ByteCount free_bytes, TaskPool& pool)
+      : devices_(devices), options_(options), free_bytes_(free_bytes), pool_(pool) {}
+
+  std::span<const MeasuredDevice> devices() const { return devices_; }
+  const BandwidthOptions& options() const { return options_; }
+  TaskPool& pool() const { return pool_; }
+  /// `quick` measures less of everything; whoever asks for one suite gets all of it.
+  bool is_full() const { return options_.suite != "quick"; }
+
+  /// What each direction of a device goes round, on either side.
+  ByteCount ring_bytes(const Device& device) const;
+  /// Such memory of every device; what it pins is added to `group`.
+  TransferMemories memories(MemoryKind kind, BandwidthGroup& group) const;
+  TransferFlow flow(const TransferMemories& all, size_t device, LinkDirection direction) const;
+  /// Of copies that run at the same time.
+  ByteCount common_chunk(const TransferMemories& all) const;
+  /// One thread to all of them: every power of two in between in full runs.
+  std::vector<int> thread_counts() const;
+  /// Bytes of each of `arrays` that host threads go through: more than caches hold, at most a
+  /// quarter of the free memory together. Mocks are for trying out, and need not wait for it.
+  ByteCount host_bytes(int arrays);
+
+  /// An empty group of that name.
+  BandwidthGroup start(const std::string& name) const;
+  /// Adds a group to the plan, with the ids of its measurements; an empty one is left out.
+  void push(BandwidthGroup group);
+  /// Says, once, what was left out and why.
+  void note(std::string text);
+
+  BandwidthPlan take() { return std::move(plan_); }
+
+ private:
+  const std::span<const MeasuredDevice> devices_;
+  const BandwidthOptions& options_;
+  const ByteCount free_bytes_;
+  TaskPool& pool_;
+  BandwidthPlan plan_;
+};
+
+/// The params of a copy.
+Json copy_params(const std::string& device, const char* direction, MemoryKind kind, ByteCount size);
+
+}  // namespace stagecoach
