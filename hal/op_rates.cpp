@@ -18,7 +18,8 @@ DType operand_dtype(const OpCall& call) {
   for (const TensorView& input : call.inputs) {
     if (!input.is_none() && is_number(input.dtype)) return input.dtype;
   }
-  return call.outputs[0].dtype;
+  // Indices are as wide as this.
+  return is_number(call.outputs[0].dtype) ? call.outputs[0].dtype : DType::kF32;
 }
 
 double operand_bytes(const OpCall& call) {

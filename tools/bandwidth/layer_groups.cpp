@@ -59,7 +59,7 @@ DecoderConfig qwen3_moe_of(int64_t width, int64_t heads, int64_t intermediate, i
 std::vector<SampledModel> card_models() {
   return {{"gpt2-768", gpt2_of(768, 12, 50257), {8, 1024}, true},
           {"gpt2-768", gpt2_of(768, 12, 50257), {4, 512}},
-          {"gpt2-1280", gpt2_of(1280, 20, 50257), {4, 1024}, true},
+          {"gpt2-1280", gpt2_of(1280, 20, 50257), {4, 1024}},
           {"qwen3-1024", qwen3_of(1024, 16, 3072, 65536), {4, 1024}},
           {"qwen3-2048", qwen3_of(2048, 16, 6144, 65536), {2, 2048}, true},
           {"qwen3-2048", qwen3_of(2048, 16, 6144, 65536), {2, 4096}},
