@@ -10,7 +10,7 @@ namespace stagecoach {
 struct DeviceInfo {
   std::string id;              ///< "cpu:0": what messages and --devices use
   std::string backend;         ///< "cpu"
-  std::string name;            ///< for people: "CPU device 0 (paced 20 GFLOP/s)"
+  std::string name;            ///< for people: "CPU device (paced 20 GFLOP/s)", the same for equal ones
   int index = 0;               ///< position among the opened devices of its backend
   ByteCount memory_bytes = 0;  ///< usable by this logical device
   int copy_engines = 0;        ///< directions that can run at once

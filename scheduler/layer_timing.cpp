@@ -1,6 +1,9 @@
 #include "scheduler/layer_timing.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "scheduler/alike_devices.h"
 
 namespace stagecoach {
 
@@ -126,6 +129,7 @@ std::vector<double> LayerTiming::speeds(const Medians& medians, std::vector<doub
       times[index] = scaled.empty() ? 0 : median_of(scaled);
     }
   }
+  speeds = level_alike(std::move(speeds), kinds_of(hints), kSpeedNoise);
   double fastest = *std::max_element(speeds.begin(), speeds.end());
   for (double& speed : speeds) speed /= fastest;
   for (double& time : times) time /= fastest;
@@ -137,10 +141,18 @@ MeasuredRun LayerTiming::measured(const std::vector<LayerProfile>& by_flop,
   MeasuredRun run{by_flop, hints};
   std::vector<double> expected = expected_times(by_flop), times = expected;
   std::vector<double> speed = speeds(medians(), times, hints);
+  std::vector<int> kinds = kinds_of(hints);
+  std::vector<double> up, down;
+  for (int device = 0; device < devices_; ++device) {
+    up.push_back(rate_of(up_[device]));
+    down.push_back(rate_of(down_[device]));
+  }
+  up = level_alike(std::move(up), kinds, kLinkNoise);
+  down = level_alike(std::move(down), kinds, kLinkNoise);
   for (int device = 0; device < devices_; ++device) {
     run.devices[device].speed = speed[device];
-    run.devices[device].up_bytes_per_ns = rate_of(up_[device]);
-    run.devices[device].down_bytes_per_ns = rate_of(down_[device]);
+    run.devices[device].up_bytes_per_ns = up[device];
+    run.devices[device].down_bytes_per_ns = down[device];
   }
   double all_measured = 0, all_expected = 0, update = 0;
   for (size_t index = 0; index < times.size(); ++index) {

@@ -9,6 +9,7 @@
 #include "backends/cpu/cpu_options.h"
 #include "backends/sim/sim_card.h"
 #include "hal/device_spec.h"
+#include "scheduler/alike_devices.h"
 
 namespace stagecoach {
 
@@ -26,7 +27,41 @@ struct Rated {
   SimCard card;
   double flop_per_s = 0;
   OpRates ops;
+  std::string measured_card;  ///< its name, where a profile has measured it
 };
+
+/// Cards of one name differ by what measuring them did, and by what else lies in their memory.
+void level_cards(std::vector<Rated>& all) {
+  std::map<std::string, int> numbers;
+  std::vector<int> kinds;
+  std::vector<double> flop, up, down, memory;
+  for (const Rated& one : all) {
+    // What was not measured is as it was given.
+    int number = static_cast<int>(kinds.size());
+    bool is_measured = !one.measured_card.empty();
+    kinds.push_back(is_measured ? numbers.emplace(one.measured_card, number).first->second
+                                : number);
+    flop.push_back(one.flop_per_s);
+    up.push_back(one.device.up_bytes_per_ns);
+    down.push_back(one.device.down_bytes_per_ns);
+    memory.push_back(static_cast<double>(one.device.memory_bytes));
+  }
+  flop = level_alike(std::move(flop), kinds, kSpeedNoise);
+  up = level_alike(std::move(up), kinds, kLinkNoise);
+  down = level_alike(std::move(down), kinds, kLinkNoise);
+  std::vector<double> mean = level_alike(memory, kinds, kMemoryNoise);
+  for (size_t index = 0; index < all.size(); ++index) {
+    Rated& one = all[index];
+    one.flop_per_s = flop[index];
+    one.device.up_bytes_per_ns = up[index];
+    one.device.down_bytes_per_ns = down[index];
+    for (size_t other = 0; other < all.size(); ++other) {
+      bool is_alike = kinds[other] == kinds[index] && mean[other] == mean[index];
+      if (is_alike) memory[index] = std::min(memory[index], memory[other]);
+    }
+    one.device.memory_bytes = static_cast<ByteCount>(memory[index]);
+  }
+}
 
 void add_note(RatedDevices& rated, std::string note) {
   std::vector<std::string>& notes = rated.assumptions;
@@ -47,6 +82,7 @@ SimCard card_of(const PlannedDevice& device, double flop_per_s) {
 Rated measured_device(const MachineProfile& profile, const MachineCard& card, std::string name,
                       ByteCount memory_bytes) {
   Rated rated;
+  rated.measured_card = card.name;
   if (const OpRates* ops = profile.ops_of(card.name)) rated.ops = *ops;
   rated.device.name = std::move(name);
   rated.device.memory_bytes = memory_bytes;
@@ -89,7 +125,7 @@ Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
                                                           "d2h=";
       add_note(rated, fmt::format("{}: {}", spec.text, which));
     }
-    all.push_back({device, card_of(device, rate), rate * pacing.speed, {}});
+    all.push_back({device, card_of(device, rate), rate * pacing.speed, {}, {}});
   }
   return Status::ok();
 }
@@ -165,7 +201,8 @@ Status add_machine(const DeviceSpec& spec, const SimulatedCards& cards, std::vec
     STAGECOACH_ASSIGN_OR_RETURN(device.memory_bytes, memory_option(spec, device.memory_bytes));
     double rate = machine.cards[index].flop_per_s;
     const OpRates* ops = machine.ops_of(machine.cards[index].name);
-    all.push_back({device, card_of(device, rate), rate, ops != nullptr ? *ops : OpRates()});
+    all.push_back({device, card_of(device, rate), rate, ops != nullptr ? *ops : OpRates(),
+                   machine.measurement ? machine.cards[index].name : ""});
   }
   rated.uplinks = machine.uplinks;
   rated.host_bytes_per_s = machine.host_work_bytes_per_s;
@@ -187,7 +224,8 @@ Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, Rate
     std::string name = fmt::format("sim:{}", spec.first_index + index);
     SimCard one = *card;
     one.memory_bytes = memory;
-    all.push_back({device_of(*card, std::move(name), memory), one, card->matmul_flop_per_s, {}});
+    all.push_back(
+        {device_of(*card, std::move(name), memory), one, card->matmul_flop_per_s, {}, {}});
   }
   note_card(spec, *card, rated);
   return Status::ok();
@@ -224,7 +262,7 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends,
                       "bench bandwidth --save-profile FILE' and give --profile FILE",
                       spec.text, info.name));
     }
-    all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s, {}});
+    all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s, {}, {}});
     note_card(spec, *card, rated);
   }
   return Status::ok();
@@ -290,6 +328,7 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
                                   profile->name, one.device.name));
     }
   }
+  level_cards(all);
   for (const Rated& one : all) rated.flop_per_s = std::max(rated.flop_per_s, one.flop_per_s);
   for (Rated& one : all) {
     one.device.speed = one.flop_per_s / rated.flop_per_s;

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/op_rates_json.h"
+
 namespace stagecoach {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 /// A result as a run would have it, with one sample a quantity.
 MeasurementRecord record(const std::string& group, Json params, std::vector<double> medians) {
@@ -39,6 +41,13 @@ Json urgent_params(const char* direction, const char* method, int64_t chunk, int
                  {"ahead", ahead}});
 }
 
+/// A pass with one product of so many microseconds.
+Json layer_params(const char* device, double us) {
+  OpShape product{OpKind::kMatmul, DType::kBF16, "nt", {64, 64, 64}, 524288};
+  std::vector<TimedOp> ops = {{product, us * 1e3}};
+  return params({{"device", device}, {"ops", to_json(ops)}});
+}
+
 /// Two cards behind one switch.
 BandwidthReport report_of_two() {
   BandwidthReport report;
@@ -49,7 +58,12 @@ BandwidthReport report_of_two() {
     report.records.push_back(record("copy", copy_params(device, "down", 10'000'000), {21}));
     report.records.push_back(record("duplex", params({{"device", device}}), {30}));
     report.records.push_back(record("compute", params({{"device", device}}), {100}));
+    report.records.push_back(
+        record("layers", layer_params(device, device[5] == '0' ? 9 : 11), {1}));
   }
+  // Of a mock that was slower than it pretends to be.
+  report.records.push_back(record("layers", layer_params("cuda:0", 1000), {1}));
+  report.records.back().add_flag(SampleFlag::kOverrun);
   for (auto [threads, rate] : {std::pair{1, 10.0}, {4, 39.5}, {8, 40.0}}) {
     report.records.push_back(record("optim", params({{"threads", threads}}), {rate / 26, rate}));
   }
@@ -98,7 +112,11 @@ TEST(MachineProfileBuilder, TakesWhatWasMeasured) {
   EXPECT_NEAR(profile->host_work_bytes_per_s, 40e9, 1);
   EXPECT_EQ(profile->host_work_threads, 4);
   EXPECT_NEAR(profile->host_memory_bytes_per_s, 50e9, 1);
-  EXPECT_THAT(profile->notes, IsEmpty());
+  EXPECT_THAT(profile->notes, ElementsAre(HasSubstr("is overrun")));
+  // Both are cards of one name: the mean of 9 and 11 us.
+  ASSERT_NE(profile->ops_of("card"), nullptr);
+  ASSERT_EQ(profile->ops_of("card")->ops().size(), 1u);
+  EXPECT_NEAR(profile->ops_of("card")->ops()[0].time_ns, 10'000, 1);
   // The shortest wait of those that keep the link.
   ASSERT_TRUE(card.bulk.up);
   EXPECT_EQ(card.bulk.up->method, BulkMethod::kAlternating);

@@ -48,6 +48,42 @@ std::vector<int64_t> covered(const Json& json, const char* key) {
   return layers;
 }
 
+/// A machine of one card of 100 TFLOP/s and a host that holds up nothing; `ops` may be empty.
+std::string machine_with(const std::string& ops) {
+  return R"({"cards": [{"name": "card", "flop_per_s": 1e14, "memory_bytes": 5e10,
+                        "up_bytes_per_s": 1e12, "down_bytes_per_s": 1e12}],
+             "ops": [)" +
+         ops + R"(], "host": {"work_bytes_per_s": 1e13}})";
+}
+
+TEST(PlanCommand, TakesLayersByTheOperationsOfAProfile) {
+  TemporaryFolder folder;
+  auto step_s = [&](const std::string& ops, const std::string& assumed) {
+    std::ofstream(folder.file("box.json")) << machine_with(ops);
+    std::vector<std::string> arguments =
+        plan("sim:1x" + folder.file("box.json"), {"--dtype", "bf16"});
+    CommandResult text = run_command(arguments);
+    EXPECT_THAT(text.output, HasSubstr(assumed));
+    return answer(arguments).find("predicted")->find("step_s")->as_number();
+  };
+  double by_flop = step_s("", "layer times are FLOP by rate; nothing was measured");
+  // 1e9 FLOP in 100 us are 10 TFLOP/s, 1e6 bytes in 1 us 1 TB/s.
+  std::string products, others = R"({"op": "add", "work": 1e6, "us": 1})";
+  for (const char* op :
+       {"matmul", "attention_forward", "attention_backward", "linear_cross_entropy_forward",
+        "linear_cross_entropy_backward_input", "linear_cross_entropy_backward_weight"}) {
+    products += std::string(R"({"op": ")") + op + R"(", "work": 1e9, "us": 100}, )";
+  }
+  double by_ops = step_s(R"({"card": "card", "ops": [)" + products + others + "]}",
+                         "has none like embedding_forward");
+  EXPECT_GT(by_ops, 8 * by_flop);
+  EXPECT_LT(by_ops, 14 * by_flop);
+  // Of another card they say nothing.
+  EXPECT_DOUBLE_EQ(
+      step_s(R"({"card": "other", "ops": [)" + products + others + "]}", "are FLOP by rate"),
+      by_flop);
+}
+
 TEST(PlanCommand, PrintsTheKeysOfTheContract) {
   Json json = answer(plan("sim:4xrtx4090", {"--explain"}));
   int64_t fused = json.find("fused")->items()[0].as_integer();
