@@ -68,6 +68,8 @@ struct MachineProfile {
   double fastest_flop_per_s(int count) const;
   /// The card that was opened as `device`; null where there is none.
   const MachineCard* card_of(const std::string& device) const;
+  /// What was measured from one to another, as they were opened; null where nothing was.
+  const MachinePeer* peer_of(const std::string& from, const std::string& to) const;
 };
 
 /// Of the files that this version writes, and the latest that it reads.

@@ -137,6 +137,34 @@ TEST_F(MachineProfiles, MeasuredFieldsAreRefusedWhereTheyCannotBe) {
   for (const Case& one : cases) expect_refusal(to_json(measured_machine()).dump(true), one);
 }
 
+std::vector<std::string> texts_of(const std::vector<IdentityChange>& changes) {
+  std::vector<std::string> texts;
+  for (const IdentityChange& change : changes) texts.push_back(change.text());
+  return texts;
+}
+
+// Another kernel or driver is told of, and is the same machine all the same.
+TEST(MachineIdentities, SoftFieldsChangeNoFingerprint) {
+  internal::IdentityInputs inputs;
+  inputs.threads = 2;
+  MachineIdentity unknown = internal::machine_identity(inputs);
+  inputs.kernel = "6.1.0";
+  inputs.driver = "550.54.15";
+  MachineIdentity before = internal::machine_identity(inputs);
+  inputs.kernel = "6.2.0";
+  MachineIdentity now = internal::machine_identity(inputs);
+  EXPECT_EQ(before.fingerprint(), now.fingerprint());
+  std::vector<IdentityChange> changes = before.changes_to(now);
+  EXPECT_THAT(texts_of(changes), testing::ElementsAre("kernel was 6.1.0 and is 6.2.0"));
+  EXPECT_TRUE(changes.front().is_soft());
+  EXPECT_THAT(unknown.changes_to(now), testing::IsEmpty());
+  EXPECT_EQ(internal::driver_version(
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\nGCC 12.2"),
+            "550.54.15");
+  EXPECT_EQ(internal::driver_version("6.7.0\n"), "6.7.0");
+  EXPECT_EQ(internal::driver_version("no number"), "");
+}
+
 TEST(MachineIdentities, TellWhatHasChanged) {
   internal::IdentityInputs inputs;
   inputs.cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: a\n";
@@ -156,7 +184,7 @@ TEST(MachineIdentities, TellWhatHasChanged) {
   card.id = "cuda:1";
   inputs.devices.push_back(card);
   MachineIdentity now = internal::machine_identity(inputs);
-  EXPECT_THAT(before.changes_to(now),
+  EXPECT_THAT(texts_of(before.changes_to(now)),
               testing::ElementsAre("threads was 16 and is 8", "cuda:1 was not measured"));
   // What is not used now does not count.
   inputs.threads = 16;
