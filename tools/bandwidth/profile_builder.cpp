@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "tools/bandwidth/profile_peers.h"
 #include "tools/bandwidth/units.h"
 #include "tools/rated_devices.h"
 
@@ -226,6 +227,7 @@ Result<MachineProfile> build_machine_profile(const BandwidthReport& report,
     STAGECOACH_RETURN_IF_ERROR(add_card(results, info, profile));
   }
   add_uplinks(report, profile);
+  add_profile_peers(report, profile);
   STAGECOACH_RETURN_IF_ERROR(add_host(results, profile));
   profile.latency_ns = copy_latency_ns(results, subject.devices);
   for (const MeasurementRecord& record : report.records) {
