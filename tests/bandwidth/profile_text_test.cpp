@@ -1,10 +1,12 @@
 #include "tools/bandwidth/profile_text.h"
 
-#include <algorithm>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/random.h"
 #include "tests/core/json_schema.h"
+#include "tests/core/temporary_folder.h"
 #include "tools/bandwidth/profile_csv.h"
 
 namespace stagecoach {
@@ -99,6 +101,37 @@ TEST(ProfileText, TheColumnsOfTheCsvAreThoseOfItsVersion) {
   MachineProfile by_hand;
   by_hand.cards.resize(1);
   EXPECT_THAT(profile_csv(by_hand), HasSubstr("cards[0],0,up_bytes_per_s,B/s,0.0\n"));
+}
+
+// Cut anywhere, or with letters that are others: a refusal with the file's name, or a profile that
+// can be shown.
+TEST(ProfileText, DamagedProfilesAreRefusedOrShown) {
+  TemporaryFolder folder;
+  std::string path = folder.file("here.json");
+  const std::string whole = to_json(rich_profile()).dump(true);
+  auto expect_answer = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    Result<MachineProfile> profile = read_machine_profile(path);
+    if (profile.is_ok()) {
+      EXPECT_FALSE(profile_table(*profile).empty() || profile_csv(*profile).empty());
+      EXPECT_TRUE(profile_json(*profile).is_object());
+    } else {
+      EXPECT_THAT(profile.status().message(), HasSubstr(path));
+    }
+    return profile.is_ok();
+  };
+  EXPECT_TRUE(expect_answer(whole));
+  for (size_t size = 0; size < whole.size(); size += 37) {
+    EXPECT_FALSE(expect_answer(whole.substr(0, size))) << size;
+  }
+  const std::string letters = "\"[]{},:0-9.eE+nulltrue";
+  RandomKey key;
+  for (uint64_t round = 0; round < 200; ++round) {
+    std::string text = whole;
+    text[random_word(key, 2 * round) % text.size()] =
+        letters[random_word(key, 2 * round + 1) % letters.size()];
+    expect_answer(text);
+  }
 }
 
 }  // namespace

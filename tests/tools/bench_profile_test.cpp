@@ -221,5 +221,27 @@ TEST(BenchCommand, WritesNoProfileUnlessItIsAskedFor) {
   }
 }
 
+// Beside FieldReport71FiguresAreLabelled: figures of several copies at once say of what, each has
+// its own, and together they are no more than the links can carry.
+TEST(BenchCommand, FieldReport71FiguresOfSeveralCopiesAreLabelled) {
+  CommandResult result =
+      run_bench({"quick", "--devices", "cpu:2[memory=16M,h2d=64M,d2h=64M]", "--filter",
+                 "^(duplex|together)", "--min-time", "0s", "--reps", "3", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  Json json = json_of(result.output);
+  ASSERT_EQ(json.find("results")->items().size(), 5u);
+  for (const Json& one : json.find("results")->items()) {
+    const Json& params = *one.find("params");
+    bool is_both = params.find("dir")->as_string() == "both";
+    EXPECT_EQ(number(*one.find("counted"), "directions"), is_both ? 2 : 1) << one.dump();
+    bool is_of_all = params.find("device")->as_string() == "all";
+    // The total, every stream, and how alike they are.
+    size_t streams = (is_both ? 2 : 1) * (is_of_all ? 2 : 1);
+    EXPECT_EQ(one.find("quantities")->items().size(), streams + 2) << one.dump();
+    EXPECT_EQ(params.find("kind")->as_string(), "pinned");
+    EXPECT_LE(number(*one.find("stats"), "median"), 1.02 * number(one, "limit")) << one.dump();
+  }
+}
+
 }  // namespace
 }  // namespace stagecoach

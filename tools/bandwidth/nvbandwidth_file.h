@@ -24,7 +24,8 @@ struct NvbandwidthTest {
   bool is_waived() const { return status == "Waived"; }
 };
 
-/// What `nvbandwidth -j` writes, from 0.5 (the first that does) to 0.9. Plain data.
+/// What `nvbandwidth -j` writes, by the source of versions 0.5 (the first that does) to 0.8. Plain
+/// data.
 struct NvbandwidthFile {
   std::string version, driver;  ///< empty where they are not told
   std::vector<std::string>
