@@ -38,6 +38,7 @@ Result<IsolatedRun> isolated_run(const BenchOptions& options, Progress& progress
   IsolatedRun run;
   STAGECOACH_ASSIGN_OR_RETURN(run.program, own_program());
   run.arguments = bench_child_arguments(options);
+  run.group = options.group;
   STAGECOACH_ASSIGN_OR_RETURN(run.timeout_ns, parse_duration_ns(options.timeout));
   run.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
   run.before_group = [&progress](const std::string& group) {

@@ -1,5 +1,6 @@
 #include "tools/bandwidth/profile_file.h"
 
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,11 @@ TEST(ProfileFile, WhatTakesNoFileIsRefused) {
     EXPECT_NE(refused.code(), StatusCode::kResourceExhausted) << path;
     EXPECT_THAT(refused.message(), HasSubstr(path));
   }
-  EXPECT_TRUE(check_profile_target(folder.file("new/folder/here.json")).is_ok());
+  std::string path = folder.file("new/folder/here.json");
+  EXPECT_TRUE(check_profile_target(path).is_ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.file("new")));
+  EXPECT_TRUE(write_machine_profile(path, some_profile()).is_ok());
+  EXPECT_TRUE(read_machine_profile(path).is_ok());
 }
 
 }  // namespace

@@ -89,6 +89,17 @@ TEST(BenchCommand, FullProfilesKnowCopiesBetweenDevicesAlsoIsolated) {
   EXPECT_THAT(none.errors, HasSubstr("--save-profile needs a device"));
 }
 
+TEST(BenchCommand, IsolatedItMeasuresTheGroupThatIsAskedFor) {
+  CommandResult one =
+      run_bench({"quick", "--isolate", "--group", "duplex", "--devices",
+                 "cpu:1[memory=16M,h2d=64M,d2h=64M]", "--min-time", "0s", "--reps", "3", "--json"});
+  EXPECT_EQ(one.exit_code, 0) << one.errors;
+  EXPECT_EQ(json_of(one.output).find("results")->items().size(), 1u) << one.output;
+  CommandResult none = run_bench({"quick", "--isolate", "--group", "urgent", "--devices", "cpu:1"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.errors, HasSubstr("--group is 'urgent'"));
+}
+
 TEST(BenchCommand, ProfilesAreShownCheckedAndExported) {
   TemporaryFolder folder;
   std::string path = folder.file("here.json"), csv = folder.file("here.csv");

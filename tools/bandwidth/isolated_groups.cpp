@@ -37,6 +37,7 @@ Status refusal_of(const ChildOutcome& outcome, const Result<Json>& answer) {
 Result<std::vector<PlannedGroup>> ask_plan(const IsolatedRun& run, BandwidthReport& report) {
   std::vector<std::string> arguments = run.arguments;
   arguments.insert(arguments.end(), {"--list", "--json"});
+  if (!run.group.empty()) arguments.insert(arguments.end(), {"--group", run.group});
   STAGECOACH_ASSIGN_OR_RETURN(ChildOutcome outcome,
                               run_child(run.program, arguments, kStartNs, run.is_cancelled));
   Result<Json> answer = Json::parse(outcome.output);

@@ -14,6 +14,7 @@ namespace stagecoach {
 struct IsolatedRun {
   std::string program;
   std::vector<std::string> arguments;  ///< up to those that choose group and form of output
+  std::string group;                   ///< the only one to measure; empty: all
   int64_t timeout_ns = 0;              ///< of one measurement
   std::function<bool()> is_cancelled;  ///< may be empty
   /// Told of devices and notes before anything is measured; may be empty.

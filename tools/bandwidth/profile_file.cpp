@@ -33,9 +33,21 @@ Status check_not_another(const std::string& path) {
                   path, known.status().message()));
 }
 
-/// Writes and deletes as much as a profile may take.
+std::filesystem::path folder_of(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+/// Writes and deletes as much as a profile may take, in the folder or the nearest above that is
+/// there.
 Status try_room(const std::string& path) {
-  std::string probe = fmt::format("{}.{}.0.tmp", path, ::getpid());
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
+  std::filesystem::path folder = folder_of(error ? path : place.string());
+  while (!std::filesystem::exists(folder, error) && folder.has_parent_path()) {
+    folder = folder.parent_path();
+  }
+  std::string probe = (folder / fmt::format(".profile.{}.0.tmp", ::getpid())).string();
   auto write = [&]() -> Status {
     STAGECOACH_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::create(probe));
     std::string content(static_cast<size_t>(kMostProfileBytes), ' ');
@@ -51,13 +63,11 @@ Status try_room(const std::string& path) {
 
 Status check_profile_target(const std::string& path) {
   STAGECOACH_RETURN_IF_ERROR(check_not_another(path));
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  Status status = folder.empty() ? Status::ok() : make_folders(folder);
-  if (status.is_ok()) status = try_room(path);
-  return as_io(status, path);
+  return as_io(try_room(path), path);
 }
 
 Status write_machine_profile(const std::string& path, const MachineProfile& profile) {
+  STAGECOACH_RETURN_IF_ERROR(as_io(make_folders(folder_of(path).string()), path));
   return as_io(write_file_atomically(path, to_json(profile).dump(true) + "\n"), path);
 }
 

@@ -7,12 +7,13 @@
 
 namespace stagecoach {
 
-/// Ok where a profile can be written at `path`: a folder that takes a file of that size, and there
-/// no other file than a profile, which is replaced, or an empty one. Asked before measuring, which
-/// takes minutes. Leaves nothing. Errors name `path`.
+/// Ok where a profile can be written at `path`: its folder, or the nearest above that is there,
+/// takes a file of that size, and there is no other file than a profile, which is replaced, or an
+/// empty one. Asked before measuring, which takes minutes. Leaves nothing. Errors name `path`.
 Status check_profile_target(const std::string& path);
 
-/// Writes a profile so that after a crash there is the old one or the new one. Errors: io.
+/// Writes a profile, and makes its folder, so that after a crash there is the old one or the new
+/// one. Errors: io.
 Status write_machine_profile(const std::string& path, const MachineProfile& profile);
 
 }  // namespace stagecoach
