@@ -165,6 +165,15 @@ TEST(MachineIdentities, SoftFieldsChangeNoFingerprint) {
   EXPECT_EQ(internal::driver_version("no number"), "");
 }
 
+// What a guest sees of its memory may grow as it is used: it is the same machine.
+TEST(MachineIdentities, MemoryIsNoPartOfThem) {
+  Result<MachineIdentity> identity = read_machine_identity({});
+  ASSERT_TRUE(identity.is_ok());
+  std::vector<std::string> names;
+  for (const auto& [name, value] : identity->fields) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("processor", "threads", "kernel"));
+}
+
 TEST(MachineIdentities, TellWhatHasChanged) {
   internal::IdentityInputs inputs;
   inputs.cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: a\n";
