@@ -38,6 +38,9 @@ MachineProfile rich_profile() {
   profile.uplinks.push_back({"switch", 30, 31});
   profile.peers.push_back({0, 1, true, "", 10e9, 12e9});
   profile.peers.push_back({1, 0, false, "wrong bytes arrived", 0, 12e9});
+  MachineOps& ops = profile.ops.emplace_back();
+  ops.card = "card";
+  ops.rates.add({{OpKind::kMatmul, DType::kBF16, "nt", {8, 16, 32, 1}, 8192}, 2500});
   profile.host_memory_bytes_per_s = 150e9;
   profile.host_work_bytes_per_s = 80e9;
   profile.host_work_threads = 12;
@@ -55,8 +58,8 @@ TEST(ProfileText, TablesShowEverything) {
         "cuda:1: card, 24.0", "25 GB/s", "26 GB/s", "40 GB/s", "100 TFLOP/s",
         "one in flight, chunks of 4M, any number", "0.4 ms", "alternating, chunks of 2M, 8 ahead",
         "30 GB/s up, 31 down: cuda:0 + cuda:1", "directly 10 GB/s; through the host 12 GB/s",
-        "does not work (wrong bytes arrived)", "80 GB/s with 12 threads", "150 GB/s for copies",
-        "10 us", "a note"}) {
+        "does not work (wrong bytes arrived)", "80 GB/s with 12 threads", "timed operations",
+        "1; 'profile export'", "150 GB/s for copies", "10 us", "a note"}) {
     EXPECT_THAT(table, HasSubstr(part));
   }
   EXPECT_THAT(table, Not(HasSubstr("assumed")));
@@ -74,6 +77,7 @@ TEST(ProfileText, WhatIsMissingIsSaidToBeAssumed) {
   profile.peers.pop_back();
   profile.host_memory_bytes_per_s = profile.host_work_threads = 0;
   profile.latency_ns = 0;
+  profile.ops.clear();
   profile.measurement.reset();
   std::string table = profile_table(profile);
   for (const char* part : {"written by hand", "assumed, since it was not measured",
@@ -82,7 +86,7 @@ TEST(ProfileText, WhatIsMissingIsSaidToBeAssumed) {
                            "updates take all threads", "memory limits nothing", "no latency"}) {
     EXPECT_THAT(table, HasSubstr(part));
   }
-  EXPECT_EQ(profile_json(profile).find("assumed")->items().size(), 6u);
+  EXPECT_EQ(profile_json(profile).find("assumed")->items().size(), 7u);
 }
 
 TEST(ProfileText, TheColumnsOfTheCsvAreThoseOfItsVersion) {
@@ -95,7 +99,8 @@ TEST(ProfileText, TheColumnsOfTheCsvAreThoseOfItsVersion) {
         "uplinks[0],cuda:0 cuda:1,down_bytes_per_s,B/s,31000000000.0\n",
         "peers[0],cuda:0 cuda:1,direct_bytes_per_s,B/s,10000000000.0\n",
         "peers[1],cuda:1 cuda:0,reason,,wrong bytes arrived\n", "host,,work_threads,,12\n",
-        "profile,,copy_latency_s,s,1e-05\n", "note,,text,,a note\n"}) {
+        "ops[0],card,matmul bf16 nt 8x16x32x1.us,us,2.5\n", "profile,,copy_latency_s,s,1e-05\n",
+        "note,,text,,a note\n"}) {
     EXPECT_THAT(csv, HasSubstr(row));
   }
   MachineProfile by_hand;

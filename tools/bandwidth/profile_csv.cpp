@@ -17,8 +17,11 @@ std::string field(const std::string& text) {
 
 /// The unit that the end of a name says.
 std::string unit_of(const std::string& name) {
-  for (const auto& [end, unit] :
-       {std::pair{"_bytes_per_s", "B/s"}, {"flop_per_s", "FLOP/s"}, {"_bytes", "B"}, {"_s", "s"}}) {
+  for (const auto& [end, unit] : {std::pair{"_bytes_per_s", "B/s"},
+                                  {"flop_per_s", "FLOP/s"},
+                                  {"_bytes", "B"},
+                                  {".us", "us"},
+                                  {"_s", "s"}}) {
     if (name.ends_with(end)) return unit;
   }
   return "";
@@ -62,6 +65,35 @@ void add_list(const Json& json, const char* name, Subject subject, std::string& 
   }
 }
 
+/// "matmul bf16 nt 4096x4096x4096": what tells an operation from the others.
+std::string op_name(const Json& op) {
+  std::string name = op.find("op")->as_string();
+  for (const char* part : {"dtype", "layout"}) {
+    const Json* value = op.find(part);
+    if (value != nullptr && value->is_string()) name += " " + value->as_string();
+  }
+  const Json* sizes = op.find("sizes");
+  if (sizes == nullptr) return name;
+  for (size_t index = 0; index < sizes->items().size(); ++index) {
+    name += (index == 0 ? " " : "x") + sizes->items()[index].dump();
+  }
+  return name;
+}
+
+/// A row an operation, with its time.
+void add_ops(const Json& json, std::string& text) {
+  const Json* list = json.find("ops");
+  if (list == nullptr) return;
+  for (size_t index = 0; index < list->items().size(); ++index) {
+    const Json& card = list->items()[index];
+    for (const Json& op : card.find("ops")->items()) {
+      std::string quantity = op_name(op) + ".us";
+      text += fmt::format("ops[{}],{},{},{},{}\n", index, field(card.find("card")->as_string()),
+                          field(quantity), unit_of(quantity), op.find("us")->dump());
+    }
+  }
+}
+
 }  // namespace
 
 std::string profile_csv(const MachineProfile& profile) {
@@ -85,6 +117,7 @@ std::string profile_csv(const MachineProfile& profile) {
         return card_name(profile, peer.source) + " " + card_name(profile, peer.target);
       },
       text);
+  add_ops(json, text);
   add_rows(*json.find("host"), "host", "", "", text);
   for (const std::string& note : profile.notes) {
     text += fmt::format("note,,text,,{}\n", field(note));

@@ -10,7 +10,7 @@ namespace stagecoach {
 
 namespace {
 
-constexpr ByteCount kMostProfileBytes = 256 * kKiB;  ///< 64 cards that know of all pairs
+constexpr ByteCount kMostProfileBytes = kMiB;  ///< 64 cards, all their pairs and operations
 
 /// Resource exhausted is memory that does not suffice; a disk that is full is not.
 Status as_io(const Status& status, const std::string& path) {

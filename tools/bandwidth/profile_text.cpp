@@ -1,6 +1,7 @@
 #include "tools/bandwidth/profile_text.h"
 
 #include <fmt/format.h>
+#include <set>
 
 #include "scheduler/boundary_routes.h"
 #include "tools/bandwidth/bandwidth_options.h"
@@ -104,6 +105,16 @@ void assume_lanes(const MachineProfile& profile, std::vector<std::string>& assum
   }
 }
 
+/// Once for all cards of a name.
+void assume_ops(const MachineProfile& profile, std::vector<std::string>& assumed) {
+  std::set<std::string> told;
+  for (const MachineCard& card : profile.cards) {
+    if (profile.ops_of(card.name) != nullptr || !told.insert(card.name).second) continue;
+    assumed.push_back(fmt::format(
+        "{}: layers run at the rate of large products; operations were not timed", card.name));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> assumptions_of(const MachineProfile& profile) {
@@ -114,6 +125,7 @@ std::vector<std::string> assumptions_of(const MachineProfile& profile) {
   if (has_several && profile.uplinks.empty() && !is_full) {
     assumed.emplace_back("cards share no link; which do was not measured");
   }
+  assume_ops(profile, assumed);
   std::vector<std::string> names;
   for (const MachineCard& card : profile.cards) {
     if (!card.device.empty()) names.push_back(card.device);
@@ -145,6 +157,10 @@ std::string profile_table(const MachineProfile& profile) {
   }
   if (!profile.peers.empty()) text += "\nfrom card to card\n";
   for (const MachinePeer& peer : profile.peers) text += peer_line(profile, peer);
+  if (!profile.ops.empty()) text += "\ntimed operations\n";
+  for (const MachineOps& one : profile.ops) {
+    text += line(one.card, fmt::format("{}; 'profile export' lists them", one.rates.ops().size()));
+  }
   text += host_lines(profile);
   if (!profile.notes.empty()) text += "\nnotes\n";
   for (const std::string& note : profile.notes) text += "  " + note + "\n";
