@@ -96,7 +96,8 @@ TEST(BenchCommand, CopiesBetweenDevicesOfAKilledProcessDoNotWorkByTheProfile) {
   std::string path = folder.file("here.json");
   std::string script = fmt::format(
       R"('{}' bench bandwidth full --devices '{}' --save-profile '{}' --min-time 0s --reps 3 \
-           --max-mem 32M --filter '^(copy/cpu:./(up|down)/pinned/1M|duplex|optim/adamw/threads1$|p2p)' \
+           --max-mem 32M \
+           --filter '^(copy/cpu:./(up|down)/pinned/1M|duplex|optim/adamw/threads1$|p2p)' \
            >/dev/null 2>&1 &
          parent=$!
          while kill -0 $parent; do
