@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <string_view>
+#include <sys/utsname.h>
 
 #include "core/digest.h"
 #include "core/file.h"
@@ -11,6 +12,12 @@
 namespace stagecoach {
 
 namespace {
+
+constexpr std::string_view kSoftFields[] = {"kernel", "driver"};
+
+bool is_soft_field(std::string_view field) {
+  return std::find(std::begin(kSoftFields), std::end(kSoftFields), field) != std::end(kSoftFields);
+}
 
 const std::string* value_of(const MachineIdentity& identity, std::string_view name) {
   for (const auto& [field, value] : identity.fields) {
@@ -29,31 +36,67 @@ std::string processor_name(std::string_view cpuinfo) {
   return begin == std::string_view::npos ? "unknown" : std::string(rest.substr(begin));
 }
 
+std::string kernel_release() {
+  utsname names{};
+  return ::uname(&names) == 0 ? names.release : "";
+}
+
+/// The version that a loaded kernel driver of cards tells: the first word that is a number with
+/// dots.
+std::string card_driver() {
+  for (const char* path : {"/proc/driver/nvidia/version", "/sys/module/amdgpu/version"}) {
+    Result<std::string> text = read_file(path);
+    if (text.is_ok()) return internal::driver_version(*text);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string IdentityChange::text() const {
+  if (before.empty()) return fmt::format("{} was not measured", field);
+  return fmt::format("{} was {} and is {}", field, before, now);
+}
+
+bool IdentityChange::is_soft() const {
+  return is_soft_field(field);
+}
 
 std::string MachineIdentity::fingerprint() const {
   Sha256 digest;
   for (const auto& [name, value] : fields) {
+    if (is_soft_field(name)) continue;
     std::string line = fmt::format("{}={}\n", name, value);
     digest.update(line.data(), static_cast<ByteCount>(line.size()));
   }
   return digest.hex();
 }
 
-std::vector<std::string> MachineIdentity::changes_to(const MachineIdentity& now) const {
-  std::vector<std::string> changes;
+std::vector<IdentityChange> MachineIdentity::changes_to(const MachineIdentity& now) const {
+  std::vector<IdentityChange> changes;
   for (const auto& [name, value] : now.fields) {
     const std::string* before = value_of(*this, name);
-    if (before == nullptr) {
-      changes.push_back(fmt::format("{} was not measured", name));
-    } else if (*before != value) {
-      changes.push_back(fmt::format("{} was {} and is {}", name, *before, value));
-    }
+    if (before == nullptr && is_soft_field(name)) continue;
+    if (before != nullptr && *before == value) continue;
+    changes.push_back({name, before == nullptr ? "" : *before, value});
   }
   return changes;
 }
 
 namespace internal {
+
+std::string driver_version(std::string_view text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  for (size_t begin = 0; begin < line.size();) {
+    size_t end = std::min(line.find(' ', begin), line.size());
+    std::string_view word = line.substr(begin, end - begin);
+    bool is_version = word.find_first_not_of("0123456789.") == std::string_view::npos &&
+                      word.find('.') != std::string_view::npos;
+    if (is_version) return std::string(word);
+    begin = end + 1;
+  }
+  return "";
+}
 
 MachineIdentity machine_identity(const IdentityInputs& inputs) {
   MachineIdentity identity;
@@ -66,6 +109,8 @@ MachineIdentity machine_identity(const IdentityInputs& inputs) {
     std::string place = device.pci_address.empty() ? "" : " at " + device.pci_address;
     add(device.id, device.name + place);
   }
+  if (!inputs.kernel.empty()) add("kernel", inputs.kernel);
+  if (!inputs.driver.empty()) add("driver", inputs.driver);
   return identity;
 }
 
@@ -76,6 +121,10 @@ Result<MachineIdentity> read_machine_identity(const std::vector<DeviceInfo>& dev
   STAGECOACH_ASSIGN_OR_RETURN(inputs.cpuinfo, read_file("/proc/cpuinfo"));
   inputs.threads = usable_thread_count();
   inputs.devices = devices;
+  inputs.kernel = kernel_release();
+  bool has_card = std::any_of(devices.begin(), devices.end(),
+                              [](const DeviceInfo& device) { return device.is_real_hardware; });
+  if (has_card) inputs.driver = card_driver();
   return internal::machine_identity(inputs);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,18 +11,29 @@
 
 namespace stagecoach {
 
+/// A field of which a machine tells something else by now.
+struct IdentityChange {
+  std::string field, before, now;  ///< `before` is empty where the field was not recorded
+
+  /// "processor was A and is B".
+  std::string text() const;
+  /// Whether figures may well hold all the same: another kernel or driver on the same machine.
+  bool is_soft() const;
+};
+
 /// What a machine is told by, so that figures measured on another, or before it was changed, are
 /// not taken for its own.
 struct MachineIdentity {
-  /// Name and value, in a fixed order: "processor", "threads", and every device by its id.
+  /// Name and value, in a fixed order: "processor", "threads", every device by its id, then
+  /// "kernel" and "driver" where they are known.
   std::vector<std::pair<std::string, std::string>> fields;
 
   bool operator==(const MachineIdentity&) const = default;
-  /// SHA-256 of the fields, for file names.
+  /// SHA-256 of the fields that are not soft, for file names.
   std::string fingerprint() const;
-  /// A line for each field that differs: "processor was A and is B". Devices that only the other
-  /// has do not count: a profile of two cards holds for a run on one of them.
-  std::vector<std::string> changes_to(const MachineIdentity& now) const;
+  /// The fields that differ. Devices that only the other has do not count: a profile of two cards
+  /// holds for a run on one of them. Nor do soft fields that one of them does not have.
+  std::vector<IdentityChange> changes_to(const MachineIdentity& now) const;
 };
 
 namespace internal {
@@ -30,8 +42,14 @@ namespace internal {
 struct IdentityInputs {
   std::string cpuinfo;  ///< text of /proc/cpuinfo
   int threads = 0;      ///< usable by this process
+  std::string kernel;   ///< release; empty: not known
+  std::string driver;   ///< of the cards; empty: not known
   std::vector<DeviceInfo> devices;
 };
+
+/// The first word of the first line that is a number with dots: of "NVIDIA UNIX x86_64 Kernel
+/// Module  550.54.15  date" the version; empty where there is none. Pure.
+std::string driver_version(std::string_view text);
 
 /// The identity that the inputs make. Pure.
 MachineIdentity machine_identity(const IdentityInputs& inputs);

@@ -260,6 +260,14 @@ const MachineCard* MachineProfile::card_of(const std::string& device) const {
   return nullptr;
 }
 
+const MachinePeer* MachineProfile::peer_of(const std::string& from, const std::string& to) const {
+  for (const MachinePeer& peer : peers) {
+    bool is_it = cards[peer.source].device == from && cards[peer.target].device == to;
+    if (is_it && !from.empty() && !to.empty()) return &peer;
+  }
+  return nullptr;
+}
+
 Result<std::vector<PlannedDevice>> planned_devices(const MachineProfile& machine, int count) {
   if (count < 1 || count > std::ssize(machine.cards)) {
     return invalid_argument(fmt::format("{} cards of machine '{}'; it has 1 to {}", count,

@@ -65,7 +65,7 @@ struct MachineProfile {
   std::vector<MachineCard> cards;
   std::vector<SharedUplink> uplinks;
   std::vector<MachinePeer> peers;
-  std::vector<MachineOps> ops;  ///< of cards whose operations were timed
+  std::vector<MachineOps> ops;         ///< of cards whose operations were timed
   double host_memory_bytes_per_s = 0;  ///< for all copies and host work; 0: no limit
   double host_work_bytes_per_s = 0;    ///< that updates touch
   int host_work_threads = 0;           ///< that reach it with the fewest; 0: not measured
@@ -76,6 +76,8 @@ struct MachineProfile {
   double fastest_flop_per_s(int count) const;
   /// The card that was opened as `device`; null where there is none.
   const MachineCard* card_of(const std::string& device) const;
+  /// What was measured from one to another, as they were opened; null where nothing was.
+  const MachinePeer* peer_of(const std::string& from, const std::string& to) const;
   /// What is known of operations on cards called `card`; null: nothing.
   const OpRates* ops_of(const std::string& card) const;
 };

@@ -1,9 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
-#include <filesystem>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -14,18 +11,18 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "memory/host_limits.h"
-#include "stagecoach_version.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
-#include "tools/bandwidth/child_process.h"
 #include "tools/bandwidth/compare.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
-#include "tools/bandwidth/isolated_groups.h"
 #include "tools/bandwidth/link_load.h"
-#include "tools/bandwidth/profile_builder.h"
+#include "tools/bandwidth/profile_file.h"
+#include "tools/bandwidth/profile_subject.h"
 #include "tools/bandwidth/results_reader.h"
+#include "tools/bench_isolated.h"
 #include "tools/bench_options.h"
+#include "tools/bench_profile.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -74,9 +71,10 @@ class BandwidthBench {
                                           options_.threshold_percent));
     }
     if (options_.suite == "compare") return compare_files(options_, context_.json);
+    if (options_.suite == "profile") return run_bench_profile(context_, options_);
     if (!options_.files.empty()) {
-      return invalid_argument(fmt::format("'{}' is one argument too many; only compare takes files",
-                                          options_.files[0]));
+      return invalid_argument(fmt::format(
+          "'{}' is one argument too many; only compare and profile take files", options_.files[0]));
     }
     if (!options_.baseline.empty()) {
       STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
@@ -84,18 +82,15 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     bool is_plan_only = options_.is_list || options_.is_dry_run;
-    if (options_.is_isolated && !options_.profile_file.empty()) {
-      return invalid_argument("--save-profile does not go with --isolate; leave out one of them");
-    }
+    STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
+    // What cannot be written is found now rather than at the end.
+    bool has_profile = !options_.profile_file.empty() && !is_plan_only;
+    if (has_profile) STAGECOACH_RETURN_IF_ERROR(check_profile_target(options_.profile_file));
     // A driver may hang in copies between devices; a process for one group is a child already.
     bool is_risky = options_.suite == "p2p" && options_.group.empty();
-    if ((options_.is_isolated || is_risky) && !is_plan_only) {
-      STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
-      return measure_isolated(gates);
-    }
+    if ((options_.is_isolated || is_risky) && !is_plan_only) return measure_isolated(gates);
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
-    STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
@@ -106,6 +101,7 @@ class BandwidthBench {
                                 plan_bandwidth(measured, options, limits.free_bytes, *pool_));
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
+    STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(report_));
     if (is_plan_only) return print_plan(plan);
     for (const Device* device : devices) {
       if (device->info().is_real_hardware) continue;
@@ -113,12 +109,7 @@ class BandwidthBench {
           "{} is a mock: its figures say nothing about a card, only that they are measured right",
           device->id()));
     }
-    // What cannot be written is found now rather than at the end.
     STAGECOACH_RETURN_IF_ERROR(write_files());
-    if (!options_.profile_file.empty()) {
-      std::string folder = std::filesystem::path(options_.profile_file).parent_path().string();
-      STAGECOACH_RETURN_IF_ERROR(check_folder_writable(folder.empty() ? "." : folder));
-    }
     return measure(std::move(plan), gates);
   }
 
@@ -147,22 +138,23 @@ class BandwidthBench {
           fmt::format("--save-profile needs '{}', which '{}' does not measure; use quick or full",
                       group, suite.name));
     }
-    if (!cards_.devices.empty()) return Status::ok();
+    return Status::ok();
+  }
+
+  Status check_device_for_profile(const BandwidthReport& report) const {
+    if (options_.profile_file.empty()) return Status::ok();
+    STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices,
+                                devices_of_context(report.context));
+    if (!devices.empty()) return Status::ok();
     return unavailable(
-        fmt::format("--save-profile needs a device; no card: {}", fmt::join(cards_.absent, "; ")));
+        fmt::format("--save-profile needs a device; {}", fmt::join(report.notes, "; ")));
   }
 
   Status save_profile() {
     if (options_.profile_file.empty()) return Status::ok();
-    ProfileSubject subject;
-    for (const Device* device : cards_.pointers()) subject.devices.push_back(device->info());
-    MachineMeasurement& measurement = subject.measurement;
-    measurement.when = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-    measurement.by = fmt::format("stagecoach {}", STAGECOACH_VERSION);
-    measurement.depth = options_.suite;
-    STAGECOACH_ASSIGN_OR_RETURN(measurement.machine, read_machine_identity(subject.devices));
+    STAGECOACH_ASSIGN_OR_RETURN(ProfileSubject subject, read_profile_subject(report_));
     STAGECOACH_ASSIGN_OR_RETURN(MachineProfile profile, build_machine_profile(report_, subject));
-    return write_file_atomically(options_.profile_file, to_json(profile).dump(true) + "\n");
+    return write_machine_profile(options_.profile_file, profile);
   }
 
   /// Idle links go slower than they can.
@@ -196,6 +188,8 @@ class BandwidthBench {
       };
       run_bandwidth_plan(std::move(plan), report_, before, after);
       STAGECOACH_RETURN_IF_ERROR(written);
+      // The devices stay open meanwhile: closing one waits for whatever hangs in it.
+      add_peers_for_profile(options_, progress, report_);
     }
     report_.is_interrupted = InterruptGuard::is_interrupted();
     return finish(gates);
@@ -207,19 +201,14 @@ class BandwidthBench {
     InterruptGuard guard;
     {
       Progress progress;
-      IsolatedRun run;
-      STAGECOACH_ASSIGN_OR_RETURN(run.program, own_program());
-      run.arguments = bench_child_arguments(options_);
-      STAGECOACH_ASSIGN_OR_RETURN(run.timeout_ns, parse_duration_ns(options_.timeout));
-      run.is_cancelled = [] { return InterruptGuard::is_interrupted(); };
-      run.before_group = [&](const std::string& group) {
-        progress.phase(fmt::format("measuring {} in a process of its own", group));
-      };
+      STAGECOACH_ASSIGN_OR_RETURN(IsolatedRun run, isolated_run(options_, progress));
+      run.after_plan = [&](const BandwidthReport& plan) { return check_device_for_profile(plan); };
       run.after_group = [&](const BandwidthReport& report) {
         report_ = report;
         return write_files();
       };
       STAGECOACH_ASSIGN_OR_RETURN(report_, run_isolated(run));
+      add_peers_for_profile(options_, progress, report_);
     }
     report_.is_interrupted = report_.is_interrupted || InterruptGuard::is_interrupted();
     return finish(gates);

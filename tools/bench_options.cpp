@@ -143,7 +143,8 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
   return {
       {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
       {"SUITE", "", "what to measure, see below", &options.suite},
-      {"FILE", "", "of compare: two that --out wrote", &options.files},
+      {"FILE", "", "of compare: two that --out wrote; of profile: what to do, and its files",
+       &options.files},
       {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},

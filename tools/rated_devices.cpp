@@ -10,6 +10,7 @@
 #include "backends/sim/sim_card.h"
 #include "hal/device_spec.h"
 #include "scheduler/alike_devices.h"
+#include "scheduler/boundary_routes.h"
 
 namespace stagecoach {
 
@@ -281,10 +282,23 @@ Status use_profile(const MachineProfile& profile, RatedDevices& rated) {
   }
   if (!profile.measurement) return Status::ok();
   STAGECOACH_ASSIGN_OR_RETURN(MachineIdentity now, read_machine_identity({}));
-  for (const std::string& change : profile.measurement->machine.changes_to(now)) {
-    add_note(rated, fmt::format("{}: this machine's {}; measure again", profile.name, change));
+  for (const IdentityChange& change : profile.measurement->machine.changes_to(now)) {
+    add_note(rated, fmt::format("{}: this machine's {}; {}", profile.name, change.text(),
+                                change.is_soft() ? "check it with 'bench bandwidth profile check'"
+                                                 : "measure again"));
   }
   return Status::ok();
+}
+
+/// Says which way activations go between the devices, which is what is planned.
+void note_routes(const MachineProfile& profile, const std::vector<Rated>& all,
+                 RatedDevices& rated) {
+  std::vector<std::string> names;
+  for (const Rated& one : all) names.push_back(one.device.name);
+  BoundaryRoutes routes = boundary_routes(profile, names);
+  for (const std::string& line : {routes.measured, routes.slower, routes.unknown}) {
+    if (!line.empty()) add_note(rated, line);
+  }
 }
 
 }  // namespace
@@ -322,6 +336,7 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
   }
   if (profile != nullptr) {
     STAGECOACH_RETURN_IF_ERROR(use_profile(*profile, rated));
+    note_routes(*profile, all, rated);
     for (const Rated& one : all) {
       if (profile->card_of(one.device.name) != nullptr) continue;
       add_note(rated, fmt::format("{} has no '{}'; what is assumed of it stands above",

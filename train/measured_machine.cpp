@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "scheduler/boundary_routes.h"
 #include "scheduler/bulk_chunk.h"
 
 namespace stagecoach {
@@ -66,11 +67,23 @@ void take_device(const MachineCard* card, const DeviceInfo& info, bool says_all,
 
 /// The profile's card for a device; null where there is none or it is another one by now.
 const MachineCard* card_that_holds(const MachineProfile& profile, const DeviceInfo& info,
-                                   const std::vector<std::string>& changes) {
-  for (const std::string& change : changes) {
-    if (change.starts_with(info.id + " ")) return nullptr;
+                                   const std::vector<IdentityChange>& changes) {
+  for (const IdentityChange& change : changes) {
+    if (change.field == info.id) return nullptr;
   }
   return profile.card_of(info.id);
+}
+
+/// Says which way activations go between the run's devices.
+void tell_routes(const MachineProfile* profile, const std::vector<DeviceInfo>& devices,
+                 MeasuredMachine& machine) {
+  std::vector<std::string> ids;
+  for (const DeviceInfo& info : devices) ids.push_back(info.id);
+  BoundaryRoutes routes = boundary_routes(profile == nullptr ? MachineProfile() : *profile, ids);
+  if (!routes.measured.empty()) machine.taken.push_back(routes.measured);
+  for (const std::string& line : {routes.slower, routes.unknown}) {
+    if (!line.empty()) machine.assumed.push_back(line);
+  }
 }
 
 }  // namespace
@@ -80,15 +93,17 @@ MeasuredMachine measured_machine(const MachineProfile* profile,
                                  const MachineIdentity& now) {
   MeasuredMachine machine;
   bool was_given = profile != nullptr, is_real = false;
-  std::vector<std::string> changes;
+  std::vector<IdentityChange> changes;
   if (profile != nullptr && profile->measurement) {
     changes = profile->measurement->machine.changes_to(now);
   }
-  for (const std::string& change : changes) {
-    machine.warnings.push_back(
-        fmt::format("'{}': {}; measure again with 'stagecoach bench bandwidth --save-profile FILE'",
-                    profile->name, change));
-    bool is_host = change.starts_with("processor ") || change.starts_with("threads ");
+  for (const IdentityChange& change : changes) {
+    machine.warnings.push_back(fmt::format(
+        "'{}': {}; {}", profile->name, change.text(),
+        change.is_soft()
+            ? "see with 'stagecoach bench bandwidth profile check FILE' whether it holds"
+            : "measure again with 'stagecoach bench bandwidth --save-profile FILE'"));
+    bool is_host = change.field == "processor" || change.field == "threads";
     if (is_host) profile = nullptr;
     if (is_host) break;
   }
@@ -104,12 +119,7 @@ MeasuredMachine measured_machine(const MachineProfile* profile,
   } else if (was_given || is_real) {
     machine.assumed.emplace_back("threads for updates: all that are usable");
   }
-  // Boundaries have one way so far: the host's memory.
-  for (const MachinePeer& peer : profile == nullptr ? std::vector<MachinePeer>() : profile->peers) {
-    if (!peer.is_faster_direct()) continue;
-    machine.assumed.emplace_back("activations travel through the host, not from card to card");
-    break;
-  }
+  if (was_given || is_real) tell_routes(profile, devices, machine);
   return machine;
 }
 

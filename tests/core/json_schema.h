@@ -10,8 +10,8 @@
 namespace stagecoach {
 
 /// Compares JSON with a schema. Knows the words that the schemas in docs/ use: $ref into $defs,
-/// type, const, enum, required, properties, additionalProperties, items, minItems, minimum,
-/// maximum; any other is a violation of its own.
+/// type, const, enum, required, properties, additionalProperties, items, minItems, maxItems,
+/// minimum, exclusiveMinimum, maximum; any other is a violation of its own.
 class JsonSchema {
  public:
   explicit JsonSchema(Json root) : root_(std::move(root)) {}
@@ -94,6 +94,12 @@ class JsonSchema {
     }
     if (word == "minItems") {
       return !value.is_array() || std::ssize(value.items()) >= rule.as_integer() ? "" : wrong();
+    }
+    if (word == "maxItems") {
+      return !value.is_array() || std::ssize(value.items()) <= rule.as_integer() ? "" : wrong();
+    }
+    if (word == "exclusiveMinimum") {
+      return !value.is_number() || value.as_number() > rule.as_number() ? "" : wrong();
     }
     if (word == "minimum") {
       return !value.is_number() || value.as_number() >= rule.as_number() ? "" : wrong();

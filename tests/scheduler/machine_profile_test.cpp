@@ -137,6 +137,43 @@ TEST_F(MachineProfiles, MeasuredFieldsAreRefusedWhereTheyCannotBe) {
   for (const Case& one : cases) expect_refusal(to_json(measured_machine()).dump(true), one);
 }
 
+std::vector<std::string> texts_of(const std::vector<IdentityChange>& changes) {
+  std::vector<std::string> texts;
+  for (const IdentityChange& change : changes) texts.push_back(change.text());
+  return texts;
+}
+
+// Another kernel or driver is told of, and is the same machine all the same.
+TEST(MachineIdentities, SoftFieldsChangeNoFingerprint) {
+  internal::IdentityInputs inputs;
+  inputs.threads = 2;
+  MachineIdentity unknown = internal::machine_identity(inputs);
+  inputs.kernel = "6.1.0";
+  inputs.driver = "550.54.15";
+  MachineIdentity before = internal::machine_identity(inputs);
+  inputs.kernel = "6.2.0";
+  MachineIdentity now = internal::machine_identity(inputs);
+  EXPECT_EQ(before.fingerprint(), now.fingerprint());
+  std::vector<IdentityChange> changes = before.changes_to(now);
+  EXPECT_THAT(texts_of(changes), testing::ElementsAre("kernel was 6.1.0 and is 6.2.0"));
+  EXPECT_TRUE(changes.front().is_soft());
+  EXPECT_THAT(unknown.changes_to(now), testing::IsEmpty());
+  EXPECT_EQ(internal::driver_version(
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\nGCC 12.2"),
+            "550.54.15");
+  EXPECT_EQ(internal::driver_version("6.7.0\n"), "6.7.0");
+  EXPECT_EQ(internal::driver_version("no number"), "");
+}
+
+// What a guest sees of its memory may grow as it is used: it is the same machine.
+TEST(MachineIdentities, MemoryIsNoPartOfThem) {
+  Result<MachineIdentity> identity = read_machine_identity({});
+  ASSERT_TRUE(identity.is_ok());
+  std::vector<std::string> names;
+  for (const auto& [name, value] : identity->fields) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("processor", "threads", "kernel"));
+}
+
 TEST(MachineIdentities, TellWhatHasChanged) {
   internal::IdentityInputs inputs;
   inputs.cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: a\n";
@@ -156,7 +193,7 @@ TEST(MachineIdentities, TellWhatHasChanged) {
   card.id = "cuda:1";
   inputs.devices.push_back(card);
   MachineIdentity now = internal::machine_identity(inputs);
-  EXPECT_THAT(before.changes_to(now),
+  EXPECT_THAT(texts_of(before.changes_to(now)),
               testing::ElementsAre("threads was 16 and is 8", "cuda:1 was not measured"));
   // What is not used now does not count.
   inputs.threads = 16;

@@ -62,7 +62,9 @@ TEST(MeasuredMachine, IsTakenFromTheProfile) {
   EXPECT_THAT(machine.assumed,
               ElementsAre("cuda:1: chunks of 8.00 MiB, 16 ahead, up; chunks of 8.00 "
                           "MiB, 16 ahead, down",
-                          "cuda:0: chunks of 8.00 MiB, 16 ahead, down"));
+                          "cuda:0: chunks of 8.00 MiB, 16 ahead, down",
+                          "activations travel through the host; copies between cards were not "
+                          "measured: cuda:1 to cuda:0, cuda:0 to cuda:1"));
 }
 
 TEST(MeasuredMachine, WithoutAProfileEverythingIsAssumedAndSaid) {
@@ -108,12 +110,36 @@ TEST(MeasuredMachine, WhatHasChangedDoesNotHold) {
   EXPECT_THAT(machine.warnings, ElementsAre(HasSubstr("cuda:2 was not measured")));
 }
 
-TEST(MeasuredMachine, DirectCopiesThatAreFasterAreNotUsedYetAndSaid) {
+// The runtime knows one way; what a profile says of the other is weighed and told.
+TEST(MeasuredMachine, SaysWhichWayActivationsGoAndWhetherThatWasMeasured) {
   MachineProfile profile = profile_of_two();
   profile.peers.push_back({0, 1, true, "", 20e9, 10e9});
+  profile.peers.push_back({1, 0, false, "wrong bytes arrived", 0, 10e9});
   std::vector<DeviceInfo> devices = {card_info("cuda:0"), card_info("cuda:1")};
-  EXPECT_THAT(measured_machine(&profile, devices, identity_of(devices)).assumed,
-              testing::Contains(HasSubstr("through the host")));
+  MeasuredMachine machine = measured_machine(&profile, devices, identity_of(devices));
+  EXPECT_THAT(machine.assumed,
+              testing::Contains("activations travel through the host, not from card to card, which "
+                                "was measured faster: cuda:0 to cuda:1 10 GB/s, directly 20 GB/s"));
+  EXPECT_THAT(machine.taken,
+              testing::Contains("activations travel through the host, as measured: cuda:1 to "
+                                "cuda:0 10 GB/s, directly wrong bytes arrived"));
+  EXPECT_THAT(machine.assumed, testing::Not(testing::Contains(HasSubstr("not measured"))));
+  // Without a profile cards are told of, one card has nobody to copy to.
+  EXPECT_THAT(measured_machine(nullptr, devices, identity_of(devices)).assumed,
+              testing::Contains(HasSubstr("copies between cards were not measured")));
+  machine = measured_machine(nullptr, {devices[0]}, identity_of(devices));
+  EXPECT_THAT(machine.assumed, testing::Not(testing::Contains(HasSubstr("activations"))));
+}
+
+TEST(MeasuredMachine, AnotherKernelIsToldOfAndHolds) {
+  MachineProfile profile = profile_of_two();
+  std::vector<DeviceInfo> devices = {card_info("cuda:0"), card_info("cuda:1")};
+  MachineIdentity now = identity_of(devices);
+  profile.measurement->machine.fields.emplace_back("kernel", "6.1.0");
+  now.fields.emplace_back("kernel", "6.2.0");
+  MeasuredMachine machine = measured_machine(&profile, devices, now);
+  EXPECT_GT(machine.devices[0].up_bytes_per_s, 0);
+  EXPECT_THAT(machine.warnings, ElementsAre(HasSubstr("kernel was 6.1.0 and is 6.2.0; see with")));
 }
 
 }  // namespace

@@ -132,6 +132,7 @@ Json measurement_context(const std::vector<Device*>& devices,
     one["id"] = info.id;
     one["backend"] = info.backend;
     one["name"] = info.name;
+    one["pci_address"] = info.pci_address;
     one["memory_bytes"] = info.memory_bytes;
     one["is_real_hardware"] = info.is_real_hardware;
     one["up_bytes_per_s"] = known_rate(info.up_bytes_per_s);

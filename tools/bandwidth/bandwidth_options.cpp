@@ -87,6 +87,11 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
        {"p2p"},
        true},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
+      {"profile",
+       "a machine profile: show FILE, check FILE, export FILE --csv OUT; import "
+       "NVBANDWIDTH.json [RESULTS.json]",
+       {},
+       false},
       {"overlap", "computing and updates beside copies", {}, true, false}};
   return suites;
 }

@@ -35,7 +35,10 @@ void add_group(const std::string& name, GroupBuilder& builder) {
   }
 }
 
-Status apply_filter(const std::string& filter, BandwidthPlan& plan) {
+}  // namespace
+
+Status filter_plan(const std::string& filter, BandwidthPlan& plan) {
+  if (filter.empty()) return Status::ok();
   std::regex pattern;
   try {
     pattern = std::regex(filter, std::regex::ECMAScript);
@@ -56,8 +59,6 @@ Status apply_filter(const std::string& filter, BandwidthPlan& plan) {
       fmt::format("--filter is '{}'; no measurement has such an id: see them with --list", filter));
 }
 
-}  // namespace
-
 Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
                                      const BandwidthOptions& options, ByteCount free_bytes,
                                      TaskPool& pool) {
@@ -73,7 +74,7 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
     if (options.group.empty() || group == options.group) add_group(group, builder);
   }
   BandwidthPlan plan = builder.take();
-  if (!options.filter.empty()) STAGECOACH_RETURN_IF_ERROR(apply_filter(options.filter, plan));
+  STAGECOACH_RETURN_IF_ERROR(filter_plan(options.filter, plan));
   return plan;
 }
 

@@ -44,6 +44,10 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
                                      const BandwidthOptions& options, ByteCount free_bytes,
                                      TaskPool& pool);
 
+/// Leaves out what has no id that matches `filter` (empty: nothing is left out). Errors: invalid
+/// argument where it is no regular expression or matches nothing.
+Status filter_plan(const std::string& filter, BandwidthPlan& plan);
+
 /// Runs the groups one after the other, each freed before the next. `before_group` and
 /// `after_group` may be empty; the latter is called with what is known so far.
 void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,

@@ -37,6 +37,7 @@ Status refusal_of(const ChildOutcome& outcome, const Result<Json>& answer) {
 Result<std::vector<PlannedGroup>> ask_plan(const IsolatedRun& run, BandwidthReport& report) {
   std::vector<std::string> arguments = run.arguments;
   arguments.insert(arguments.end(), {"--list", "--json"});
+  if (!run.group.empty()) arguments.insert(arguments.end(), {"--group", run.group});
   STAGECOACH_ASSIGN_OR_RETURN(ChildOutcome outcome,
                               run_child(run.program, arguments, kStartNs, run.is_cancelled));
   Result<Json> answer = Json::parse(outcome.output);
@@ -114,6 +115,7 @@ Status measure_group(const IsolatedRun& run, const PlannedGroup& group, Bandwidt
 Result<BandwidthReport> run_isolated(const IsolatedRun& run) {
   BandwidthReport report;
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<PlannedGroup> plan, ask_plan(run, report));
+  if (run.after_plan) STAGECOACH_RETURN_IF_ERROR(run.after_plan(report));
   for (const PlannedGroup& group : plan) {
     if (run.is_cancelled && run.is_cancelled()) break;
     if (run.before_group) run.before_group(group.name);

@@ -14,15 +14,18 @@ namespace stagecoach {
 struct IsolatedRun {
   std::string program;
   std::vector<std::string> arguments;  ///< up to those that choose group and form of output
+  std::string group;                   ///< the only one to measure; empty: all
   int64_t timeout_ns = 0;              ///< of one measurement
   std::function<bool()> is_cancelled;  ///< may be empty
+  /// Told of devices and notes before anything is measured; may be empty.
+  std::function<Status(const BandwidthReport&)> after_plan;
   std::function<void(const std::string& group)> before_group;  ///< may be empty
   std::function<Status(const BandwidthReport&)> after_group;   ///< may be empty
 };
 
 /// Asks a child for the plan, then measures each of its groups in another. What a child that was
 /// killed should have measured is failed, or timed out. Errors: those that the first child tells,
-/// with the code that its exit code means; those of `after_group`.
+/// with the code that its exit code means; those of `after_plan` and `after_group`.
 Result<BandwidthReport> run_isolated(const IsolatedRun& run);
 
 }  // namespace stagecoach

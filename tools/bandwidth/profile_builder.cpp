@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "scheduler/op_rates_json.h"
+#include "tools/bandwidth/profile_peers.h"
 #include "tools/bandwidth/units.h"
 #include "tools/rated_devices.h"
 
@@ -251,6 +252,7 @@ Result<MachineProfile> build_machine_profile(const BandwidthReport& report,
   }
   STAGECOACH_RETURN_IF_ERROR(add_ops(results, subject.devices, profile));
   add_uplinks(report, profile);
+  add_profile_peers(report, profile);
   STAGECOACH_RETURN_IF_ERROR(add_host(results, profile));
   profile.latency_ns = copy_latency_ns(results, subject.devices);
   for (const MeasurementRecord& record : report.records) {

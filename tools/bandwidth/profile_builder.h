@@ -17,8 +17,9 @@ struct ProfileSubject {
 };
 
 /// Makes a machine profile of what was measured: links from the fastest pinned copies and duplex,
-/// rates of computing and updating, pools from contention, and of urgent copies the method and
-/// chunk with the shortest waits among those that keep 96 % of the link. What was not measured is
+/// rates of computing and updating, pools from contention, both ways between devices from p2p, and
+/// of urgent copies the method and chunk with the shortest waits among those that keep 96 % of the
+/// link. What was not measured is
 /// left out where planning can do without it, else assumed; notes say so. Errors: failed
 /// precondition, with what to measure, where links, duplex or updates are missing. Pure.
 Result<MachineProfile> build_machine_profile(const BandwidthReport& report,
