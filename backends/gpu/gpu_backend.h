@@ -50,10 +50,7 @@ class GpuBackend final : public Backend {
 
   Status check(const DeviceSpec& spec) const override {
     // However many cards there are.
-    DeviceSpec first = spec;
-    if (names_card(spec)) {
-      STAGECOACH_ASSIGN_OR_RETURN(first, name_first_card(spec));
-    }
+    STAGECOACH_ASSIGN_OR_RETURN(DeviceSpec first, name_first_card(spec));
     Status readable = parse_gpu_options(first, 1).status();
     return readable.code() == StatusCode::kInvalidArgument ? readable : Status::ok();
   }

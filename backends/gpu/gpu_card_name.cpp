@@ -119,6 +119,7 @@ Result<DeviceSpec> number_card(const DeviceSpec& spec, std::span<const DeviceInf
 }
 
 Result<DeviceSpec> name_first_card(const DeviceSpec& spec) {
+  if (!names_card(spec)) return spec;
   STAGECOACH_ASSIGN_OR_RETURN(CardName name, parse_card_name(spec));
   DeviceSpec first = spec;
   first.which = "0" + name.parts;

@@ -23,8 +23,8 @@ bool names_card(const DeviceSpec& spec);
 /// address or fits several cards; unavailable, listing what there is, where no card has it.
 Result<DeviceSpec> number_card(const DeviceSpec& spec, std::span<const DeviceInfo> cards);
 
-/// The same for any machine: the first card stands for whichever is named. Errors: what no machine
-/// could answer.
+/// The same for any machine: the first card stands for whichever is named; a spec that names none
+/// stays as it is. Errors: what no machine could answer.
 Result<DeviceSpec> name_first_card(const DeviceSpec& spec);
 
 /// "GPU-8f3c…" or, of an instance of a card, which its `name` tells, "MIG-…". Drivers of AMD's
