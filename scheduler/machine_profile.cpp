@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "scheduler/json_fields.h"
+#include "scheduler/op_rates_json.h"
 
 namespace stagecoach {
 
@@ -140,6 +141,18 @@ Status read_peer(const Json& json, const std::string& where, MachineProfile& mac
   return Status::ok();
 }
 
+Status read_ops(const Json& json, const std::string& where, MachineProfile& machine) {
+  JsonFields fields(json, where, {"card", "ops"});
+  STAGECOACH_RETURN_IF_ERROR(fields.check_names());
+  MachineOps ops;
+  STAGECOACH_ASSIGN_OR_RETURN(ops.card, fields.text("card", ""));
+  STAGECOACH_ASSIGN_OR_RETURN(Json::Array list, fields.list("ops"));
+  STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedOp> timed, read_timed_ops(Json(list), where));
+  for (const TimedOp& op : timed) ops.rates.add(op);
+  machine.ops.push_back(std::move(ops));
+  return Status::ok();
+}
+
 Status read_measurement(const Json& json, const std::string& where, MachineProfile& machine) {
   JsonFields fields(json, where, {"when", "by", "depth", "machine"});
   STAGECOACH_RETURN_IF_ERROR(fields.check_names());
@@ -169,10 +182,22 @@ Status read_notes(const JsonFields& fields, const std::string& path, MachineProf
   return Status::ok();
 }
 
+/// Reads each entry of a list; errors name its place.
+Status read_list(const JsonFields& fields, const char* name, const std::string& path,
+                 Status (*read)(const Json&, const std::string&, MachineProfile&),
+                 MachineProfile& machine) {
+  STAGECOACH_ASSIGN_OR_RETURN(Json::Array entries, fields.list(name));
+  for (size_t index = 0; index < entries.size(); ++index) {
+    std::string where = fmt::format("{}: {}[{}]", path, name, index);
+    STAGECOACH_RETURN_IF_ERROR(read(entries[index], where, machine));
+  }
+  return Status::ok();
+}
+
 Result<MachineProfile> parse_machine(const Json& json, const std::string& path) {
   JsonFields fields(json, path,
                     {"schema_version", "name", "notes", "cards", "uplinks", "peers", "host",
-                     "copy_latency_s", "measurement"});
+                     "copy_latency_s", "measurement", "ops"});
   STAGECOACH_RETURN_IF_ERROR(fields.check_names());
   STAGECOACH_ASSIGN_OR_RETURN(
       int version, fields.count("schema_version", 1, std::numeric_limits<int>::max(), 1));
@@ -185,25 +210,14 @@ Result<MachineProfile> parse_machine(const Json& json, const std::string& path) 
   MachineProfile machine;
   STAGECOACH_ASSIGN_OR_RETURN(machine.name, fields.text("name", path));
   STAGECOACH_RETURN_IF_ERROR(read_notes(fields, path, machine));
-  STAGECOACH_ASSIGN_OR_RETURN(Json::Array cards, fields.list("cards"));
-  for (size_t index = 0; index < cards.size(); ++index) {
-    std::string where = fmt::format("{}: cards[{}]", path, index);
-    STAGECOACH_RETURN_IF_ERROR(read_cards(cards[index], where, machine));
-  }
+  STAGECOACH_RETURN_IF_ERROR(read_list(fields, "cards", path, read_cards, machine));
   if (machine.cards.empty() || std::ssize(machine.cards) > kMostCards) {
     return invalid_argument(fmt::format("{}: cards are {} together; they must be 1 to {}", path,
                                         machine.cards.size(), kMostCards));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(Json::Array uplinks, fields.list("uplinks"));
-  for (size_t index = 0; index < uplinks.size(); ++index) {
-    std::string where = fmt::format("{}: uplinks[{}]", path, index);
-    STAGECOACH_RETURN_IF_ERROR(read_uplink(uplinks[index], where, machine));
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(Json::Array peers, fields.list("peers"));
-  for (size_t index = 0; index < peers.size(); ++index) {
-    std::string where = fmt::format("{}: peers[{}]", path, index);
-    STAGECOACH_RETURN_IF_ERROR(read_peer(peers[index], where, machine));
-  }
+  STAGECOACH_RETURN_IF_ERROR(read_list(fields, "uplinks", path, read_uplink, machine));
+  STAGECOACH_RETURN_IF_ERROR(read_list(fields, "peers", path, read_peer, machine));
+  STAGECOACH_RETURN_IF_ERROR(read_list(fields, "ops", path, read_ops, machine));
   const Json* host = json.find("host");
   if (host == nullptr) {
     return invalid_argument(fmt::format("{}: 'host' is missing; it must be a table", path));
@@ -224,6 +238,13 @@ Result<MachineProfile> read_machine_profile(const std::string& path) {
   Result<Json> json = Json::parse(text);
   if (!json.is_ok()) return json.status().with_context(path);
   return parse_machine(*json, path);
+}
+
+const OpRates* MachineProfile::ops_of(const std::string& card) const {
+  for (const MachineOps& one : ops) {
+    if (one.card == card) return &one.rates;
+  }
+  return nullptr;
 }
 
 double MachineProfile::fastest_flop_per_s(int count) const {

@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "core/status.h"
+#include "hal/op_rates.h"
 #include "scheduler/layer_profile.h"
 #include "scheduler/machine_identity.h"
 #include "scheduler/measured_bulk.h"
@@ -30,6 +31,12 @@ struct MachineCard {
 
  private:
   double both_share() const { return duplex_bytes_per_s / (up_bytes_per_s + down_bytes_per_s); }
+};
+
+/// How long operations take on cards of one name.
+struct MachineOps {
+  std::string card;  ///< MachineCard::name
+  OpRates rates;
 };
 
 /// What copies from one card to another reach.
@@ -58,6 +65,7 @@ struct MachineProfile {
   std::vector<MachineCard> cards;
   std::vector<SharedUplink> uplinks;
   std::vector<MachinePeer> peers;
+  std::vector<MachineOps> ops;  ///< of cards whose operations were timed
   double host_memory_bytes_per_s = 0;  ///< for all copies and host work; 0: no limit
   double host_work_bytes_per_s = 0;    ///< that updates touch
   int host_work_threads = 0;           ///< that reach it with the fewest; 0: not measured
@@ -68,6 +76,8 @@ struct MachineProfile {
   double fastest_flop_per_s(int count) const;
   /// The card that was opened as `device`; null where there is none.
   const MachineCard* card_of(const std::string& device) const;
+  /// What is known of operations on cards called `card`; null: nothing.
+  const OpRates* ops_of(const std::string& card) const;
 };
 
 /// Of the files that this version writes, and the latest that it reads.

@@ -1,6 +1,7 @@
 #include <iterator>
 
 #include "scheduler/machine_profile.h"
+#include "scheduler/op_rates_json.h"
 
 namespace stagecoach {
 
@@ -77,6 +78,12 @@ Json to_json(const MachineProfile& machine) {
     json["uplinks"].push_back(uplink_json(machine, index));
   }
   for (const MachinePeer& peer : machine.peers) json["peers"].push_back(peer_json(peer));
+  for (const MachineOps& one : machine.ops) {
+    Json ops = Json::object();
+    ops["card"] = one.card;
+    ops["ops"] = to_json(one.rates.ops());
+    json["ops"].push_back(std::move(ops));
+  }
   Json host = Json::object();
   host["work_bytes_per_s"] = machine.host_work_bytes_per_s;
   if (machine.host_work_threads > 0) host["work_threads"] = machine.host_work_threads;

@@ -28,7 +28,7 @@ SimMachineProfile machine_for(const ModelPlan& plan, const RatedDevices& rated) 
   SimMachineProfile machine;
   for (int device : executed_devices(plan)) {
     machine.cards.push_back(rated.cards[static_cast<size_t>(device)]);
-    machine.speeds.push_back(rated.devices[static_cast<size_t>(device)].speed);
+    machine.speeds.push_back(plan.setup.devices[static_cast<size_t>(device)].speed);
     machine.uplink_of_card.push_back(rated.devices[static_cast<size_t>(device)].uplink);
   }
   for (const SharedUplink& uplink : rated.uplinks) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <initializer_list>
 
@@ -11,6 +13,7 @@
 #include "scheduler/stage_memory.h"
 #include "scheduler/update_cost.h"
 #include "tools/model_options.h"
+#include "tools/op_layer_times.h"
 #include "train/run_memory.h"
 #include "train/trainer_options.h"
 
@@ -47,6 +50,36 @@ StepSetup setup_for(const Network& network, const ModelPlanRequest& request,
   return setup;
 }
 
+/// Replaces layer times by those of operations, as the device that is fastest with them takes them;
+/// says where times come from.
+Result<std::string> use_op_times(const Network& network, const MicroBatchShape& shape,
+                                 const RatedDevices& rated, StepSetup& setup) {
+  const std::string by_flop = "layer times are FLOP by rate; nothing was measured";
+  for (const OpRates& ops : rated.ops) {
+    if (ops.is_empty()) return by_flop;
+  }
+  std::vector<OpLayerTimes> all;
+  size_t fastest = 0;
+  for (size_t device = 0; device < rated.ops.size(); ++device) {
+    double flop_per_s = rated.flop_per_s * rated.devices[device].speed;
+    Result<OpLayerTimes> times =
+        time_layers_by_ops(network, shape, {&rated.ops[device], flop_per_s}, setup.layers);
+    if (times.status().code() == StatusCode::kUnimplemented) return by_flop;
+    if (!times.is_ok()) return times.status();
+    all.push_back(std::move(*times));
+    if (all.back().total_ns < all[fastest].total_ns) fastest = device;
+  }
+  setup.layers = all[fastest].layers;
+  for (size_t device = 0; device < all.size(); ++device) {
+    setup.devices[device].speed = all[fastest].total_ns / all[device].total_ns;
+  }
+  std::string source = "layer times are those of operations as the profile has them";
+  const std::vector<std::string>& guessed = all[fastest].guessed;
+  if (guessed.empty()) return source;
+  return fmt::format("{}; it has none like {}, which are guessed", source,
+                     fmt::join(guessed, ", "));
+}
+
 constexpr int64_t kMostSequence = int64_t{1} << 26;
 
 /// Largest value from 1 to about `most` for which `fits`, which holds up to some value only; 0 when
@@ -70,6 +103,8 @@ Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& req
                              const RatedDevices& rated) {
   ModelPlan plan;
   plan.setup = setup_for(network, request, rated);
+  STAGECOACH_ASSIGN_OR_RETURN(plan.layer_times,
+                              use_op_times(network, request.shape, rated, plan.setup));
   int64_t start_ns = RealClock::instance().now_ns();
   STAGECOACH_ASSIGN_OR_RETURN(plan.plan, plan_for_devices(plan.setup));
   plan.plan_ms = static_cast<double>(RealClock::instance().now_ns() - start_ns) / 1e6;

@@ -31,9 +31,11 @@ struct ModelPlan {
   double plan_ms = 0;
   StageBytes device_bytes;  ///< regions of a device that runs all stages
   HostNeed host;            ///< of a training step; evaluation may bring more boundaries home
+  std::string layer_times;  ///< where they come from, for people
 };
 
-/// Plans `network` on `rated` devices from FLOP and bytes. Resource exhausted when it does not fit
+/// Plans `network` on `rated` devices, from the times of operations where they are known of every
+/// device and `network` computes, else from FLOP and bytes. Resource exhausted when it does not fit
 /// devices or host.
 Result<ModelPlan> plan_model(const Network& network, const ModelPlanRequest& request,
                              const RatedDevices& rated);

@@ -256,7 +256,7 @@ Result<int> run(const PlanOptions& options, const CommandContext& context) {
     answer.json["explain"] = explanation_to_json(explanation);
     answer.text += explanation_to_text(explanation);
   }
-  rated.assumptions.push_back("layer times are FLOP by rate; nothing was measured");
+  rated.assumptions.push_back(plan.layer_times);
   for (const std::string& note : model.notes) rated.assumptions.push_back(note);
   for (const std::string& assumption : rated.assumptions) {
     answer.json["assumptions"].push_back(assumption);

@@ -25,6 +25,7 @@ struct Rated {
   PlannedDevice device;
   SimCard card;
   double flop_per_s = 0;
+  OpRates ops;
 };
 
 void add_note(RatedDevices& rated, std::string note) {
@@ -43,8 +44,10 @@ SimCard card_of(const PlannedDevice& device, double flop_per_s) {
 }
 
 /// A device with what a profile has measured of it.
-Rated measured_device(const MachineCard& card, std::string name, ByteCount memory_bytes) {
+Rated measured_device(const MachineProfile& profile, const MachineCard& card, std::string name,
+                      ByteCount memory_bytes) {
   Rated rated;
+  if (const OpRates* ops = profile.ops_of(card.name)) rated.ops = *ops;
   rated.device.name = std::move(name);
   rated.device.memory_bytes = memory_bytes;
   rated.device.up_bytes_per_ns = card.charged_up_bytes_per_s() / kNsPerS;
@@ -69,7 +72,7 @@ Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
     device.name = fmt::format("cpu:{}", spec.first_index + static_cast<int>(index));
     device.memory_bytes = options[index].memory_bytes;
     if (const MachineCard* card = measured_card(profile, device.name)) {
-      all.push_back(measured_device(*card, device.name, device.memory_bytes));
+      all.push_back(measured_device(*profile, *card, device.name, device.memory_bytes));
       continue;
     }
     device.up_bytes_per_ns = pacing.up_bytes_per_s / kNsPerS;
@@ -86,7 +89,7 @@ Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
                                                           "d2h=";
       add_note(rated, fmt::format("{}: {}", spec.text, which));
     }
-    all.push_back({device, card_of(device, rate), rate * pacing.speed});
+    all.push_back({device, card_of(device, rate), rate * pacing.speed, {}});
   }
   return Status::ok();
 }
@@ -161,7 +164,8 @@ Status add_machine(const DeviceSpec& spec, const SimulatedCards& cards, std::vec
     PlannedDevice device = (*devices)[index];
     STAGECOACH_ASSIGN_OR_RETURN(device.memory_bytes, memory_option(spec, device.memory_bytes));
     double rate = machine.cards[index].flop_per_s;
-    all.push_back({device, card_of(device, rate), rate});
+    const OpRates* ops = machine.ops_of(machine.cards[index].name);
+    all.push_back({device, card_of(device, rate), rate, ops != nullptr ? *ops : OpRates()});
   }
   rated.uplinks = machine.uplinks;
   rated.host_bytes_per_s = machine.host_work_bytes_per_s;
@@ -183,7 +187,7 @@ Status add_simulated_cards(const DeviceSpec& spec, std::vector<Rated>& all, Rate
     std::string name = fmt::format("sim:{}", spec.first_index + index);
     SimCard one = *card;
     one.memory_bytes = memory;
-    all.push_back({device_of(*card, std::move(name), memory), one, card->matmul_flop_per_s});
+    all.push_back({device_of(*card, std::move(name), memory), one, card->matmul_flop_per_s, {}});
   }
   note_card(spec, *card, rated);
   return Status::ok();
@@ -210,7 +214,7 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends,
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     ByteCount free = usage.total_bytes - usage.used_bytes;
     if (const MachineCard* measured = measured_card(profile, info.id)) {
-      all.push_back(measured_device(*measured, info.id, free));
+      all.push_back(measured_device(*profile, *measured, info.id, free));
       continue;
     }
     const SimCard* card = card_called(info.name);
@@ -220,7 +224,7 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends,
                       "bench bandwidth --save-profile FILE' and give --profile FILE",
                       spec.text, info.name));
     }
-    all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s});
+    all.push_back({device_of(*card, info.id, free), *card, card->matmul_flop_per_s, {}});
     note_card(spec, *card, rated);
   }
   return Status::ok();
@@ -291,6 +295,7 @@ Result<RatedDevices> rate_devices(const std::string& text, const BackendRegistry
     one.device.speed = one.flop_per_s / rated.flop_per_s;
     rated.devices.push_back(std::move(one.device));
     rated.cards.push_back(one.card);
+    rated.ops.push_back(std::move(one.ops));
   }
   bool shares = !rated.uplinks.empty() || rated.host_memory_bytes_per_s > 0;
   add_note(rated, fmt::format("host work touches {:.3g} GB/s{}", rated.host_bytes_per_s / 1e9,

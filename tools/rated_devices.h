@@ -6,6 +6,7 @@
 #include "backends/sim/sim_card.h"
 #include "core/status.h"
 #include "hal/backend_registry.h"
+#include "hal/op_rates.h"
 #include "scheduler/layer_profile.h"
 #include "scheduler/machine_profile.h"
 
@@ -23,6 +24,8 @@ struct RatedDevices {
   std::vector<PlannedDevice> devices;  ///< the fastest has speed 1
   std::vector<SimCard> cards;          ///< parallel: what stands for them in virtual time
   double flop_per_s = 0;               ///< of speed 1
+  /// Parallel to devices: how long their operations take; empty: not known.
+  std::vector<OpRates> ops;
   double host_bytes_per_s = kAssumedHostBytesPerS;
   std::vector<SharedUplink> uplinks;
   double host_memory_bytes_per_s = 0;    ///< for all copies and host work; 0: no limit

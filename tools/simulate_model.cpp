@@ -185,7 +185,7 @@ Result<int> simulate_model(const ModelSimulation& simulation, const CommandConte
   if (!simulation.trace.empty()) {
     STAGECOACH_RETURN_IF_ERROR(write_trace(simulation.trace, plan, trace));
   }
-  rated.assumptions.push_back("layer times are FLOP by rate; nothing was measured");
+  rated.assumptions.push_back(plan.layer_times);
   rated.assumptions.insert(rated.assumptions.end(), model.notes.begin(), model.notes.end());
   for (const std::string& assumption : rated.assumptions) {
     outcome.json["assumptions"].push_back(assumption);

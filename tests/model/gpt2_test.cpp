@@ -197,12 +197,12 @@ TEST(Gpt2, flop_is_the_sum_of_what_is_enqueued) {
         SCOPED_TRACE(layer.name());
         LayerFlop flop = layer.flop(shape);
         LayerBuffers buffers(rig, network, static_cast<int>(i), shape);
-        NotingOps ops;
+        OpTape ops;
         auto price = [&](auto&& pass) {
           ops.clear();
           Status status = pass();
           EXPECT_TRUE(status.is_ok()) << status.to_string();
-          return ops.flop();
+          return flop_of(ops);
         };
         buffers.run.ops = &ops;
         EXPECT_EQ(price([&] { return layer.forward(buffers.run); }), flop.forward);
@@ -232,15 +232,16 @@ TEST(Gpt2, recompute_stops_before_the_last_product) {
     Network network = make_network(small_gpt2(dropout), NetworkHead::kLoss, DType::kF32);
     const Layer& layer = *network.layers[1];
     LayerBuffers buffers(rig, network, 1, shape);
-    NotingOps ops;
+    OpTape ops;
     buffers.run.ops = &ops;
     ASSERT_TRUE(layer.forward_saving(buffers.run).is_ok());
     size_t whole = ops.calls().size();
-    EXPECT_EQ(ops.count("h.0.mlp.c_proj"), 2);  // the product, and the copy or dropout beside it
+    EXPECT_EQ(count_calls(ops, "h.0.mlp.c_proj"),
+              2);  // the product, and the copy or dropout beside it
     ops.clear();
     buffers.run.output = {};
     ASSERT_TRUE(layer.forward_saving(buffers.run).is_ok());
-    EXPECT_EQ(ops.count("h.0.mlp.c_proj"), 0);
+    EXPECT_EQ(count_calls(ops, "h.0.mlp.c_proj"), 0);
     EXPECT_EQ(ops.calls().size(), whole - 2);
     LayerFlop flop = layer.flop(shape);
     double product = 2.0 * 18 * 40 * 24;

@@ -228,19 +228,15 @@ std::vector<float> DeviceRig::download_f32(const BufferView& view) {
   return values;
 }
 
-Status NotingOps::do_run(Stream& stream, const OpCall& call) {
-  calls_.push_back(call);
-  return Status::ok();
-}
-
-double NotingOps::flop() const {
+double flop_of(const OpTape& tape) {
   double total = 0;
-  for (const OpCall& call : calls_) total += op_flop(call);
+  for (const OpCall& call : tape.calls()) total += op_flop(call);
   return total;
 }
 
-int NotingOps::count(std::string_view prefix) const {
-  return static_cast<int>(std::count_if(calls_.begin(), calls_.end(), [&](const OpCall& call) {
+int count_calls(const OpTape& tape, std::string_view prefix) {
+  const std::vector<OpCall>& calls = tape.calls();
+  return static_cast<int>(std::count_if(calls.begin(), calls.end(), [&](const OpCall& call) {
     return call.label.view().starts_with(prefix);
   }));
 }

@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "hal/device.h"
+#include "hal/op_tape.h"
 #include "model/gpt2.h"
 #include "scheduler/network.h"
 #include "tests/model/model_reference.h"
@@ -35,20 +36,10 @@ class DeviceRig {
   std::unique_ptr<Stream> stream_;
 };
 
-/// Ops that only write down what they are asked: prices and counts without running anything.
-class NotingOps final : public Ops {
- public:
-  std::string_view provider(OpKind kind) const override { return "none"; }
-  const std::vector<OpCall>& calls() const { return calls_; }
-  double flop() const;
-  /// Calls whose label starts with `prefix`.
-  int count(std::string_view prefix) const;
-  void clear() { calls_.clear(); }
-
- private:
-  Status do_run(Stream& stream, const OpCall& call) override;
-  std::vector<OpCall> calls_;
-};
+/// FLOP of all calls.
+double flop_of(const OpTape& tape);
+/// Calls whose label starts with `prefix`.
+int count_calls(const OpTape& tape, std::string_view prefix);
 
 /// How to take a micro-batch through a network.
 struct PassOptions {

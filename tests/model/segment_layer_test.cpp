@@ -172,25 +172,25 @@ TEST_F(BranchingLayer, input_gradient_is_computed_only_where_wanted) {
   ASSERT_TRUE(layer().backward(buffers_.run, BackwardPart::kBoth).is_ok());
   std::vector<float> expected = rig_.download_f32(buffers_.gradients[0]);
   put(std::vector<float>(block_.size(), 0.0f), buffers_.gradients[0]);
-  NotingOps ops;
+  OpTape ops;
   LayerRun run = buffers_.run;
   run.input_grad = {};
   ASSERT_TRUE(layer().backward(run, BackwardPart::kBoth).is_ok());
   EXPECT_EQ(rig_.download_f32(buffers_.gradients[0]), expected);
   run.ops = &ops;
   ASSERT_TRUE(layer().backward(run, BackwardPart::kInput).is_ok());
-  EXPECT_EQ(ops.count("gelu."), 0);
+  EXPECT_EQ(count_calls(ops, "gelu."), 0);
 }
 
 TEST_F(BranchingLayer, flop_is_the_sum_of_what_is_enqueued) {
-  NotingOps ops;
+  OpTape ops;
   buffers_.run.ops = &ops;
   LayerFlop flop = layer().flop(kShape);
   ASSERT_TRUE(layer().forward(buffers_.run).is_ok());
-  EXPECT_EQ(ops.flop(), flop.forward);
+  EXPECT_EQ(flop_of(ops), flop.forward);
   ops.clear();
   ASSERT_TRUE(layer().backward(buffers_.run, BackwardPart::kInput).is_ok());
-  EXPECT_EQ(ops.flop(), flop.backward_input);
+  EXPECT_EQ(flop_of(ops), flop.backward_input);
 }
 
 TEST_F(BranchingLayer, refuses_runs_with_too_little_memory) {

@@ -9,6 +9,7 @@
 
 #include "tools/bandwidth/device_groups.h"
 #include "tools/bandwidth/host_groups.h"
+#include "tools/bandwidth/layer_groups.h"
 #include "tools/bandwidth/peer_groups.h"
 #include "tools/bandwidth/transfer_groups.h"
 
@@ -23,16 +24,11 @@ struct GroupKind {
   bool needs_device = true;
 };
 
-constexpr GroupKind kGroupKinds[] = {{"copy", add_copies},
-                                     {"duplex", add_duplex},
-                                     {"together", add_together},
-                                     {"contention", add_contention},
-                                     {"urgent", add_urgent},
-                                     {"compute", add_compute},
-                                     {"pin", add_pin},
-                                     {"p2p", add_peers},
-                                     {"optim", add_updates, false},
-                                     {"host", add_host, false}};
+constexpr GroupKind kGroupKinds[] = {
+    {"copy", add_copies},           {"duplex", add_duplex},   {"together", add_together},
+    {"contention", add_contention}, {"urgent", add_urgent},   {"compute", add_compute},
+    {"layers", add_layers},         {"pin", add_pin},         {"p2p", add_peers},
+    {"optim", add_updates, false},  {"host", add_host, false}};
 
 void add_group(const std::string& name, GroupBuilder& builder) {
   for (const GroupKind& kind : kGroupKinds) {

@@ -40,7 +40,7 @@ class GroupBuilder {
   ByteCount common_chunk(const TransferMemories& all) const;
   /// One thread to all of them: every power of two in between in full runs.
   std::vector<int> thread_counts() const;
-  /// Bytes of each of `arrays` that host threads go through: more than caches hold, at most a
+  /// Bytes of each of `arrays` that host threads go through: far more than caches hold, at most a
   /// quarter of the free memory together. Mocks are for trying out, and need not wait for it.
   ByteCount host_bytes(int arrays);
 

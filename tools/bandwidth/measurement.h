@@ -64,6 +64,8 @@ class Measurement {
   virtual Status poison() { return Status::ok(); }
   /// Compares what the last batch wrote.
   virtual Result<DataCheck> check(int64_t /*deadline_ns*/) { return DataCheck{}; }
+  /// What only measuring has shown, for the record's params, by name; null: nothing.
+  virtual Json details() const { return {}; }
   /// Most repeats a batch may have.
   virtual int64_t most_repeats() const { return int64_t{1} << 16; }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "scheduler/op_rates_json.h"
 #include "tools/bandwidth/units.h"
 #include "tools/rated_devices.h"
 
@@ -119,6 +120,29 @@ Status add_card(const Results& results, const DeviceInfo& info, MachineProfile& 
   return Status::ok();
 }
 
+/// Operations of cards of one name are timed on each of them, and count together.
+Status add_ops(const Results& results, const std::vector<DeviceInfo>& devices,
+               MachineProfile& profile) {
+  for (const DeviceInfo& info : devices) {
+    for (const MeasurementRecord* record : results.find("layers", {{"device", info.id}})) {
+      const Json* ops = record->info.params.find("ops");
+      if (ops == nullptr || record->has_flag(SampleFlag::kOverrun)) continue;
+      STAGECOACH_ASSIGN_OR_RETURN(std::vector<TimedOp> timed,
+                                  read_timed_ops(*ops, record->info.id));
+      auto known = std::find_if(profile.ops.begin(), profile.ops.end(),
+                                [&](const MachineOps& one) { return one.card == info.name; });
+      if (known == profile.ops.end()) known = profile.ops.insert(known, {info.name, {}});
+      for (const TimedOp& op : timed) known->rates.add(op);
+    }
+    if (profile.ops_of(info.name) == nullptr && info.is_real_hardware) {
+      profile.notes.push_back(fmt::format(
+          "{}: operations were not timed; layers are taken to run at the rate of large products",
+          info.id));
+    }
+  }
+  return Status::ok();
+}
+
 /// Pools of both directions with the same members are one uplink; a card is behind the smallest
 /// that it is in.
 void add_uplinks(const BandwidthReport& report, MachineProfile& profile) {
@@ -225,6 +249,7 @@ Result<MachineProfile> build_machine_profile(const BandwidthReport& report,
   for (const DeviceInfo& info : subject.devices) {
     STAGECOACH_RETURN_IF_ERROR(add_card(results, info, profile));
   }
+  STAGECOACH_RETURN_IF_ERROR(add_ops(results, subject.devices, profile));
   add_uplinks(report, profile);
   STAGECOACH_RETURN_IF_ERROR(add_host(results, profile));
   profile.latency_ns = copy_latency_ns(results, subject.devices);

@@ -51,6 +51,10 @@ class SampledMeasurement {
     for (const std::vector<double>& samples : record_.samples) {
       record_.statistics.push_back(summarize(samples));
     }
+    Json details = measurement_.details();
+    if (details.is_object()) {
+      for (const auto& [name, value] : details.members()) record_.info.params[name] = value;
+    }
     if (!record_.is_ok()) return;
     for (SampleFlag flag : shape_flags(record_.samples.front(), options_.cv_limit)) {
       record_.add_flag(flag);
