@@ -20,6 +20,11 @@ constexpr SettingInfo kSettings[] = {
      "CUDA driver library to open instead"},
     {"STAGECOACH_HIP_LIBRARY", "a library's name or path",
      "libamdhip64.so.7, .6, .5, libamdhip64.so", "HIP runtime library to open instead"},
+    {"STAGECOACH_NVML_LIBRARY", "a library's name or path", "libnvidia-ml.so.1, libnvidia-ml.so",
+     "NVIDIA's management library to open instead: clocks, power, replays"},
+    {"STAGECOACH_ROCM_SMI_LIBRARY", "a library's name or path",
+     "librocm_smi64.so.1, .7, .6, .5, librocm_smi64.so",
+     "AMD's management library to open instead"},
     {"STAGECOACH_PEER", "auto, on, off", "auto",
      "copies between two cards: tested first, trusted as the driver claims, or through the host"},
     {"NO_COLOR", "any text", "unset", "no colour and no cursor movement in what is printed"},
@@ -61,6 +66,10 @@ Result<Settings> read_settings() {
   STAGECOACH_RETURN_IF_ERROR(read_word("STAGECOACH_PEER", kPeerChoices, settings.peer));
   if (const char* text = std::getenv("STAGECOACH_CUDA_LIBRARY")) settings.cuda_library = text;
   if (const char* text = std::getenv("STAGECOACH_HIP_LIBRARY")) settings.hip_library = text;
+  if (const char* text = std::getenv("STAGECOACH_NVML_LIBRARY")) settings.nvml_library = text;
+  if (const char* text = std::getenv("STAGECOACH_ROCM_SMI_LIBRARY")) {
+    settings.rocm_smi_library = text;
+  }
   const char* no_color = std::getenv("NO_COLOR");
   settings.no_color = no_color != nullptr && *no_color != 0;
   return settings;

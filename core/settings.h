@@ -24,6 +24,8 @@ struct Settings {
   std::string log_level = "info";  ///< STAGECOACH_LOG
   std::string cuda_library;        ///< STAGECOACH_CUDA_LIBRARY; empty = the usual names
   std::string hip_library;         ///< STAGECOACH_HIP_LIBRARY; empty = the usual names
+  std::string nvml_library;        ///< STAGECOACH_NVML_LIBRARY; empty = the usual names
+  std::string rocm_smi_library;    ///< STAGECOACH_ROCM_SMI_LIBRARY; empty = the usual names
   std::string peer = "auto";       ///< STAGECOACH_PEER: auto, on or off
   bool no_color = false;           ///< NO_COLOR (set and not empty)
 };

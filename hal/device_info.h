@@ -18,11 +18,18 @@ struct DeviceInfo {
   double down_bytes_per_s = 0;
   /// Chunks of bulk copies that may wait in its queues before urgent copies suffer; 0: any number.
   int bulk_chunks_ahead = 0;
-  int numa_node = -1;            ///< -1: unknown or none
-  std::string pci_address;       ///< empty when not on PCI
+  int numa_node = -1;       ///< -1: unknown or none
+  std::string pci_address;  ///< empty when not on PCI
+  std::string uuid;         ///< "GPU-…", "MIG-…" of a part of a card; empty: none or not told
   bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them
   double speed = 1.0;            ///< relative compute speed when known
 };
+
+/// Whether it is an instance of a card that is shared out in hardware (NVIDIA's MIG): instances of
+/// one card share its link and do not reach each other's memory.
+inline bool is_mig_instance(const DeviceInfo& info) {
+  return info.uuid.starts_with("MIG-");
+}
 
 /// Memory of a device as its backend sees it.
 struct MemoryUsage {

@@ -107,6 +107,8 @@ MachineIdentity machine_identity(const IdentityInputs& inputs) {
   add("threads", fmt::format("{}", inputs.threads));
   for (const DeviceInfo& device : inputs.devices) {
     std::string place = device.pci_address.empty() ? "" : " at " + device.pci_address;
+    // Instances of one card differ in nothing else; nor do cards of a model that were swapped.
+    if (!device.uuid.empty()) place += " " + device.uuid;
     add(device.id, device.name + place);
   }
   if (!inputs.kernel.empty()) add("kernel", inputs.kernel);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "backends/gpu/gpu_error_remedy.h"
+
 namespace stagecoach {
 
 using namespace fake_gpu;
@@ -29,6 +31,9 @@ StatusCode FakeApi::map_error(int error) {
     case FakeGpuError::kNoDevice:
     case FakeGpuError::kInvalidDevice:
     case FakeGpuError::kNoBinary:
+    case FakeGpuError::kDeviceUnavailable:
+    case FakeGpuError::kNotPermitted:
+    case FakeGpuError::kSystemNotReady:
       return StatusCode::kUnavailable;
     case FakeGpuError::kNotFound:
       return StatusCode::kNotFound;
@@ -46,8 +51,9 @@ std::string FakeApi::arch_name(int major, int minor) {
   return fmt::format("fake_{}{}", major, minor);
 }
 
-std::string FakeApi::start_advice(int) {
-  return "use another device such as cpu:1";
+std::string FakeApi::start_advice(int error) {
+  const char* remedy = gpu_error_remedy(error);
+  return remedy == nullptr ? "use another device such as cpu:1" : remedy;
 }
 
 const char* FakeApi::error_name(int error) const {
@@ -95,7 +101,9 @@ int FakeApi::device_get(int ordinal, int* device) const {
 
 int FakeApi::device_name(char* text, size_t size, int device) const {
   STAGECOACH_FAKE_ENTER(device_name);
-  *fmt::format_to_n(text, size - 1, "Fake card {}", device).out = 0;
+  bool is_part = driver_->options_.identities == FakeIdentities::kMigInstances;
+  *fmt::format_to_n(text, size - 1, "Fake card {}{}", device, is_part ? " MIG 1g.10gb" : "").out =
+      0;
   return 0;
 }
 
@@ -134,9 +142,22 @@ int FakeApi::device_attribute(int* value, GpuAttribute attribute, int) const {
   return FakeGpuError::kInvalidValue;
 }
 
-int FakeApi::device_pci_address(char* text, size_t size, int) const {
+int FakeApi::device_pci_address(char* text, size_t size, int device) const {
   STAGECOACH_FAKE_ENTER(device_pci_address);
-  if (size > 0) text[0] = 0;
+  text[0] = 0;
+  FakeIdentities identities = driver_->options_.identities;
+  if (identities == FakeIdentities::kNone) return 0;
+  int bus = identities == FakeIdentities::kCards ? device : 0;
+  // A domain that no machine has, so that nothing is found in its sysfs; capitals as drivers do.
+  *fmt::format_to_n(text, size - 1, "FA4E:{:02X}:00.0", bus).out = 0;
+  return 0;
+}
+
+int FakeApi::device_uuid(GpuUuid& uuid, int device) const {
+  STAGECOACH_FAKE_ENTER(device_uuid);
+  if (driver_->options_.identities == FakeIdentities::kNone) return FakeGpuError::kInvalidValue;
+  uuid.fill(0xfa);
+  uuid[0] = static_cast<unsigned char>(device);
   return 0;
 }
 

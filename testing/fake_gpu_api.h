@@ -46,6 +46,7 @@ class FakeApi {
   int device_total_bytes(size_t* bytes, int device) const;
   int device_attribute(int* value, GpuAttribute attribute, int device) const;
   int device_pci_address(char* text, size_t size, int device) const;
+  int device_uuid(GpuUuid& uuid, int device) const;
   int can_access_peer(int* can, int device, int peer) const;
   int retain_context(int device, GpuContextHandle* context) const;
   int release_context(int device) const;

@@ -113,6 +113,7 @@ class FakeGpuDriver {
   bool hangs_released_ = false;
   bool ending_ = false;
   std::atomic<int> kernel_error_{0};
+  std::atomic<int64_t> peer_copies_{0};
 
   struct Fault {
     int64_t at_call = 0;  ///< 0: none

@@ -20,6 +20,7 @@ namespace stagecoach {
   X(device_total_bytes)                  \
   X(device_attribute)                    \
   X(device_pci_address)                  \
+  X(device_uuid)                         \
   X(can_access_peer)                     \
   X(retain_context)                      \
   X(release_context)                     \
@@ -67,6 +68,7 @@ std::string_view fake_gpu_function_name(FakeGpuFunction function);
 struct FakeGpuError {
   static constexpr int kInvalidValue = 1;
   static constexpr int kOutOfMemory = 2;
+  static constexpr int kDeviceUnavailable = 46;
   static constexpr int kNoDevice = 100;
   static constexpr int kInvalidDevice = 101;
   static constexpr int kInvalidImage = 200;
@@ -80,10 +82,19 @@ struct FakeGpuError {
   static constexpr int kPeerAlreadyEnabled = 704;
   static constexpr int kAlreadyRegistered = 712;
   static constexpr int kLaunchFailed = 719;
+  static constexpr int kNotPermitted = 800;
+  static constexpr int kSystemNotReady = 802;
 };
 
 /// How copies between two cards behave.
 enum class FakePeerCopies : uint8_t { kWork, kCorrupt, kHang, kImpossible };
+
+/// What the driver tells cards by.
+enum class FakeIdentities : uint8_t {
+  kNone,
+  kCards,        ///< a UUID and a PCI address each
+  kMigInstances  ///< of one card: a UUID each, and one PCI address
+};
 
 /// The machine that a fake driver simulates.
 struct FakeGpuOptions {
@@ -97,6 +108,8 @@ struct FakeGpuOptions {
   int compute_minor = 0;
   int driver_version = 13000;
   FakePeerCopies peer_copies = FakePeerCopies::kWork;
+  int64_t peer_corruption_interval = 1;  ///< of kCorrupt: copies of which the last one is wrong
+  FakeIdentities identities = FakeIdentities::kNone;
 };
 
 /// A function that "runs on the card": gets its arguments as 64-bit slots and returns a driver

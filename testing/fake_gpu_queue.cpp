@@ -241,7 +241,9 @@ int FakeGpuDriver::run_copy(Lock& lock, Card& card, const Entry& entry) {
         static_cast<int64_t>(static_cast<double>(entry.size) * 1e9 / options_.copy_bytes_per_s);
   }
   std::memcpy(host_pointer(entry.target), host_pointer(entry.source), entry.size);
-  if (entry.is_peer && options_.peer_copies == FakePeerCopies::kCorrupt) {
+  bool is_spoilt = entry.is_peer && options_.peer_copies == FakePeerCopies::kCorrupt &&
+                   ++peer_copies_ % options_.peer_corruption_interval == 0;
+  if (is_spoilt) {
     host_pointer(entry.target)[entry.size / 2] ^= std::byte{1};
   }
   sleep_until_ns(end_ns);

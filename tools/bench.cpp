@@ -13,6 +13,8 @@
 #include "memory/host_limits.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
+#include "tools/bandwidth/card_watch.h"
+#include "tools/bandwidth/child_process.h"
 #include "tools/bandwidth/compare.h"
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
@@ -94,6 +96,9 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
+    std::vector<DeviceInfo> infos;
+    for (Device* device : devices) infos.push_back(device->info());
+    STAGECOACH_ASSIGN_OR_RETURN(watch_, CardWatch::start(infos));
     if (!is_plan_only) wake_links(devices);
     std::vector<MeasuredDevice> measured;
     for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
@@ -102,6 +107,7 @@ class BandwidthBench {
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
     STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(report_));
+    watch_->describe(report_.context);
     if (is_plan_only) return print_plan(plan);
     for (const Device* device : devices) {
       if (device->info().is_real_hardware) continue;
@@ -184,6 +190,8 @@ class BandwidthBench {
       };
       Status written;
       auto after = [&] {
+        watch_->look();
+        watch_->describe(report_.context);
         if (written.is_ok()) written = write_files();
       };
       run_bandwidth_plan(std::move(plan), report_, before, after);
@@ -292,6 +300,7 @@ class BandwidthBench {
   std::unique_ptr<TaskPool> pool_ = TaskPool::create(usable_thread_count());
   CardDevices cards_;
   std::map<std::string, PciPath> paths_;
+  std::optional<CardWatch> watch_;
   BandwidthReport report_;
   std::optional<BandwidthReport> baseline_;
 };

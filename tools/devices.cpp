@@ -28,6 +28,7 @@ Json device_to_json(const DeviceInfo& info) {
   json["copy_engines"] = info.copy_engines;
   json["numa_node"] = info.numa_node;
   if (!info.pci_address.empty()) json["pci_address"] = info.pci_address;
+  if (!info.uuid.empty()) json["uuid"] = info.uuid;
   json["is_real_hardware"] = info.is_real_hardware;
   json["speed"] = info.speed;
   return json;
@@ -155,10 +156,20 @@ void print_json(const Listing& listing, const std::vector<AbsentBackend>& absent
   fmt::print("{}\n", json.dump());
 }
 
-void print_text(const Listing& listing, const std::vector<AbsentBackend>& absent) {
+/// What else than its id a device may be asked for by; empty where there is nothing.
+std::string other_names(const DeviceInfo& info) {
+  if (info.uuid.empty() && info.pci_address.empty()) return "";
+  if (info.uuid.empty()) return fmt::format("at {}", info.pci_address);
+  return info.pci_address.empty() ? info.uuid
+                                  : fmt::format("{} at {}", info.uuid, info.pci_address);
+}
+
+void print_text(const Listing& listing, const std::vector<AbsentBackend>& absent, bool verbose) {
   for (const ListedDevice& device : listing.devices) {
     fmt::print("{:<8}  {:>12}  {}\n", device.info.id, format_bytes(device.info.memory_bytes),
                device.info.name);
+    std::string names = other_names(device.info);
+    if (verbose && !names.empty()) fmt::print("          {}\n", names);
     for (const auto& [op, provider] : device.providers) {
       fmt::print("          {:<36}  {}\n", op, provider);
     }
@@ -192,7 +203,7 @@ Command make_devices_command() {
     if (context.json) {
       print_json(listing, absent);
     } else {
-      print_text(listing, absent);
+      print_text(listing, absent, options->verbose);
     }
     return listing.devices.empty() ? kExitNoDevice : kExitOk;
   };

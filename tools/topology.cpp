@@ -1,10 +1,13 @@
 #include "hal/topology.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "tools/bandwidth/bandwidth_context.h"
+#include "tools/bandwidth/card_watch.h"
 #include "tools/bandwidth/link_load.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
@@ -25,7 +28,16 @@ struct PlacedDevice {
   const PciPath* path = nullptr;  ///< null: unknown
   bool was_loaded = false;        ///< the links of the way were read while copies ran
   std::string problem;            ///< why they were not
+  std::optional<CardState> card;  ///< nothing: no management library knows it
 };
+
+/// Whether several devices are listed without any bridge above them, as in virtual machines.
+bool is_flat(const std::vector<PlacedDevice>& devices) {
+  return devices.size() > 1 &&
+         std::all_of(devices.begin(), devices.end(), [](const PlacedDevice& one) {
+           return one.path != nullptr && one.path->hops.size() == 1;
+         });
+}
 
 /// What is between two devices: "unknown" where sysfs does not tell.
 const char* relation(const PlacedDevice& one, const PlacedDevice& other) {
@@ -60,7 +72,10 @@ Json topology_json(const std::vector<NumaNode>& nodes, const std::vector<PlacedD
     device["id"] = info.id;
     device["name"] = info.name;
     device["numa_node"] = info.numa_node >= 0 ? Json(info.numa_node) : Json();
+    device["uuid"] = info.uuid.empty() ? Json() : Json(info.uuid);
+    device["pci_address"] = info.pci_address.empty() ? Json() : Json(info.pci_address);
     device["pci"] = one.path == nullptr ? Json() : pci_path_json(*one.path);
+    device["card"] = one.card.has_value() ? card_state_json(*one.card) : Json();
     json["devices"].push_back(std::move(device));
     Json link = link_json("host", info.id, one.path == nullptr ? "unknown" : "pcie");
     double rate = one.path == nullptr ? 0 : one.path->bytes_per_s();
@@ -77,6 +92,7 @@ Json topology_json(const std::vector<NumaNode>& nodes, const std::vector<PlacedD
                                         relation(devices[one], devices[other])));
     }
   }
+  json["is_flat"] = is_flat(devices);
   json["absent"] = Json::array();
   for (const std::string& reason : absent) json["absent"].push_back(reason);
   return json;
@@ -96,6 +112,14 @@ void print_path(const PlacedDevice& placed) {
                now == most ? "" : fmt::format(" (at most {})", most));
     indent += "  ";
   }
+  const PciPath& path = *placed.path;
+  std::string redirects = !path.acs_redirects.has_value() ? "unknown"
+                          : *path.acs_redirects           ? "to the host"
+                                                          : "none";
+  fmt::print("    IOMMU {}, BAR {}, redirection of peer copies {}{}\n",
+             path.iommu_type.empty() ? "unknown or none" : path.iommu_type,
+             format_bytes(path.largest_bar), redirects,
+             path.near_threads.empty() ? "" : ", beside processors " + path.near_threads);
   double rate = placed.path->bytes_per_s(), most = placed.path->max_bytes_per_s();
   if (rate <= 0) return;
   fmt::print("    carries {:.1f} GB/s each way{}{}\n", rate / 1e9,
@@ -136,9 +160,15 @@ void print_text(const std::vector<NumaNode>& nodes, const std::vector<PlacedDevi
     } else {
       fmt::print("    not on a PCI bus that sysfs lists\n");
     }
+    if (one.card.has_value()) fmt::print("    {}\n", card_state_text(*one.card));
+    if (!info.uuid.empty()) fmt::print("    {}\n", info.uuid);
     if (!one.problem.empty()) fmt::print("    links were not read under load: {}\n", one.problem);
   }
   print_matrix(devices);
+  if (is_flat(devices)) {
+    fmt::print(
+        "no bridges are listed, as in virtual machines: only measuring tells what devices share\n");
+  }
   for (const std::string& reason : absent) fmt::print("absent: {}\n", reason);
 }
 
@@ -147,6 +177,9 @@ Result<int> run_topology(const CommandContext& context, const TopologyOptions& o
   std::vector<Device*> devices = cards.pointers();
   STAGECOACH_ASSIGN_OR_RETURN(Topology topology, Topology::discover(devices));
   std::map<std::string, PciPath> paths = read_device_paths(devices);
+  std::vector<DeviceInfo> infos;
+  for (Device* device : devices) infos.push_back(device->info());
+  STAGECOACH_ASSIGN_OR_RETURN(CardWatch watch, CardWatch::start(infos));
   std::unique_ptr<TaskPool> pool = TaskPool::create(usable_thread_count());
   std::vector<PlacedDevice> placed;
   for (Device* device : devices) {
@@ -159,7 +192,9 @@ Result<int> run_topology(const CommandContext& context, const TopologyOptions& o
     Status loaded = read_links_under_load(*device, *pool, path->second);
     one.was_loaded = loaded.is_ok();
     if (!loaded.is_ok()) one.problem = loaded.message();
+    watch.look();
   }
+  for (PlacedDevice& one : placed) one.card = watch.last(one.device->id());
   if (context.json) {
     fmt::print("{}\n", topology_json(topology.nodes, placed, cards.absent).dump());
   } else {

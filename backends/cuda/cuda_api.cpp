@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "backends/gpu/gpu_error_remedy.h"
+
 namespace stagecoach {
 
 std::string CudaApi::arch_name(int major, int minor) {
@@ -21,8 +23,11 @@ std::string CudaApi::start_advice(int error) {
       return "the driver's library and kernel module differ: restart the machine or reinstall the "
              "driver";
     default:
-      return "check the driver with nvidia-smi, or use another device such as cpu:1";
+      break;
   }
+  const char* remedy = gpu_error_remedy(error);
+  return remedy == nullptr ? "check the driver with nvidia-smi, or use another device such as cpu:1"
+                           : remedy;
 }
 
 const char* CudaApi::error_name(int error) const {

@@ -70,6 +70,9 @@ class CudaApi {
   int device_pci_address(char* text, size_t size, int device) const {
     return f_.cuDeviceGetPCIBusId(text, static_cast<int>(size), device);
   }
+  int device_uuid(GpuUuid& uuid, int device) const {
+    return f_.cuDeviceGetUuid_v2(uuid.data(), device);
+  }
   int can_access_peer(int* can, int device, int peer) const {
     return f_.cuDeviceCanAccessPeer(can, device, peer);
   }

@@ -23,6 +23,7 @@ namespace stagecoach {
   X(cuDeviceTotalMem_v2, (size_t*, int))                                                          \
   X(cuDeviceGetAttribute, (int*, int, int))                                                       \
   X(cuDeviceGetPCIBusId, (char*, int, int))                                                       \
+  X(cuDeviceGetUuid_v2, (unsigned char*, int))                                                    \
   X(cuDeviceCanAccessPeer, (int*, int, int))                                                      \
   X(cuDevicePrimaryCtxRetain, (void**, int))                                                      \
   X(cuDevicePrimaryCtxRelease_v2, (int))                                                          \

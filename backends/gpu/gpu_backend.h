@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/gpu/gpu_card_name.h"
 #include "backends/gpu/gpu_device.h"
 #include "backends/gpu/gpu_error_map.h"
 #include "backends/gpu/gpu_options.h"
@@ -49,14 +50,19 @@ class GpuBackend final : public Backend {
 
   Status check(const DeviceSpec& spec) const override {
     // However many cards there are.
-    Status readable = parse_gpu_options(spec, 1).status();
+    STAGECOACH_ASSIGN_OR_RETURN(DeviceSpec first, name_first_card(spec));
+    Status readable = parse_gpu_options(first, 1).status();
     return readable.code() == StatusCode::kInvalidArgument ? readable : Status::ok();
   }
 
   Result<std::vector<std::unique_ptr<Device>>> open(const DeviceSpec& spec) override {
     STAGECOACH_RETURN_IF_ERROR(availability());
+    DeviceSpec numbered = spec;
+    if (names_card(spec)) {
+      STAGECOACH_ASSIGN_OR_RETURN(numbered, number_card(spec, list_devices()));
+    }
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<GpuDeviceRequest> requests,
-                                parse_gpu_options(spec, card_count_));
+                                parse_gpu_options(numbered, card_count_));
     std::vector<std::unique_ptr<Device>> devices;
     for (const GpuDeviceRequest& request : requests) {
       STAGECOACH_ASSIGN_OR_RETURN(Card card, describe(request));
@@ -135,6 +141,12 @@ class GpuBackend final : public Backend {
     card.info.pci_address = text.data();
     if (error == Api::kSuccess) error = api.device_total_bytes(&total, device);
     if (error != Api::kSuccess) return gpu_status(api, error, "describe device");
+    GpuUuid uuid{};
+    error = api.device_uuid(uuid, device);
+    // Not every driver has one to tell.
+    bool has_none = error == GpuErrorCode::kInvalidValue || error == GpuErrorCode::kNotSupported;
+    if (error == Api::kSuccess) card.info.uuid = gpu_uuid_text(uuid, card.info.name);
+    if (error != Api::kSuccess && !has_none) return gpu_status(api, error, "describe device");
     auto value = [&](GpuAttribute attribute) { return values[static_cast<size_t>(attribute)]; };
     // HIP's functions may front an NVIDIA card, whose code then is NVIDIA's (docs/hip_backend.md).
     card.arch.is_amd = Api::kIsAmd && !card.info.name.starts_with("NVIDIA");

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "backends/gpu/gpu_device.h"
+#include "backends/gpu/gpu_error_remedy.h"
 
 namespace stagecoach {
 
@@ -37,7 +38,12 @@ Result<std::unique_ptr<Device>> GpuDevice<Api>::open(std::shared_ptr<GpuRuntime<
   GpuContextHandle context = nullptr;
   int error = api.device_get(request.ordinal, &card);
   if (error == Api::kSuccess) error = api.retain_context(card, &context);
-  if (error != Api::kSuccess) return gpu_status(api, error, "retain context").with_site(site);
+  if (error != Api::kSuccess) {
+    Status failed = gpu_status(api, error, "retain context");
+    const char* remedy = gpu_error_remedy(error);
+    if (remedy != nullptr) failed = Status(failed.code(), failed.message() + "; " + remedy);
+    return failed.with_site(site);
+  }
   auto hold = std::make_unique<GpuContextHold<Api>>(runtime, card, context);
   Status measured = take_free_memory(*hold, request, info);
   if (!measured.is_ok()) return measured.with_site(site);

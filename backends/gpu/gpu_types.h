@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace stagecoach {
@@ -12,6 +13,9 @@ using GpuStreamHandle = void*;
 using GpuEventHandle = void*;
 using GpuModuleHandle = void*;
 using GpuFunctionHandle = void*;
+
+/// What a driver tells a card, or an instance of one, by.
+using GpuUuid = std::array<unsigned char, 16>;
 
 /// The attributes that the template asks for; each Api translates to its driver's numbers.
 enum class GpuAttribute : uint8_t {

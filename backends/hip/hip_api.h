@@ -68,6 +68,9 @@ class HipApi {
   int device_pci_address(char* text, size_t size, int device) const {
     return f_.hipDeviceGetPCIBusId(text, static_cast<int>(size), device);
   }
+  int device_uuid(GpuUuid& uuid, int device) const {
+    return f_.hipDeviceGetUuid(uuid.data(), device);
+  }
   int can_access_peer(int* can, int device, int peer) const {
     return f_.hipDeviceCanAccessPeer(can, device, peer);
   }

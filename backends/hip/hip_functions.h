@@ -21,6 +21,7 @@ namespace stagecoach {
   X(hipMemGetInfo, (size_t*, size_t*))                                                         \
   X(hipDeviceGetAttribute, (int*, int, int))                                                   \
   X(hipDeviceGetPCIBusId, (char*, int, int))                                                   \
+  X(hipDeviceGetUuid, (unsigned char*, int))                                                   \
   X(hipDeviceCanAccessPeer, (int*, int, int))                                                  \
   X(hipGetDevice, (int*))                                                                      \
   X(hipSetDevice, (int))                                                                       \

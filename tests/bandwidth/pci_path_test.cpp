@@ -84,6 +84,42 @@ TEST(PciPathReading, TakesTheSlowestLinkOfTheWholeWay) {
   EXPECT_EQ(path->largest_bar, 256 * kMiB);
 }
 
+/// Configuration space of a bridge whose list of capabilities ends in ACS with these control bits.
+std::string bridge_config(unsigned control) {
+  constexpr size_t kFirst = 0x100, kAcs = 0x148, kControl = 6;
+  std::string bytes(0x1000, '\0');
+  auto word = [&bytes](size_t at, unsigned value) {
+    bytes[at] = static_cast<char>(value & 0xff);
+    bytes[at + 1] = static_cast<char>(value >> 8);
+  };
+  word(kFirst, 0x0001);  // advanced error reporting
+  word(kFirst + 2, kAcs << 4 | 2);
+  word(kAcs, 0x000d);
+  word(kAcs + kControl, control);
+  return bytes;
+}
+
+// Only root sees the bits: others are shown the first part of the space.
+TEST(PciPathReading, RedirectionOfPeerCopiesIsToldWhereItIsShown) {
+  auto read = [](const std::string& first, const std::string& second) {
+    SysfsTree tree;
+    tree.add("pci0000:00", "0000:00:01.0");
+    tree.write("config", first);
+    tree.add("pci0000:00/0000:00:01.0", "0000:01:00.0");
+    tree.write("config", second);
+    tree.write("local_cpulist", "0-7,16-23");
+    auto path = read_pci_path("0000:01:00.0", tree.path());
+    EXPECT_EQ(path->near_threads, "0-7,16-23");
+    return path->acs_redirects;
+  };
+  const std::string card(0x1000, '\0');
+  EXPECT_EQ(read(bridge_config(0x04), card), true);
+  EXPECT_EQ(read(bridge_config(0x08), card), true);
+  EXPECT_EQ(read(bridge_config(0x01), card), false);
+  EXPECT_EQ(read(card, card), false);
+  EXPECT_EQ(read(std::string(64, '\0'), std::string(64, '\0')), std::nullopt);
+}
+
 TEST(PciPathReading, WhatIsNotToldIsUnknown) {
   SysfsTree tree;
   tree.add("pci0000:00", "0000:00:05.0");
@@ -95,6 +131,8 @@ TEST(PciPathReading, WhatIsNotToldIsUnknown) {
   EXPECT_EQ(path->max_bytes_per_s(), 0);
   EXPECT_EQ(path->numa_node, -1);
   EXPECT_EQ(path->iommu_type, "");
+  EXPECT_FALSE(path->acs_redirects.has_value());
+  EXPECT_EQ(path->near_threads, "");
   EXPECT_FALSE(read_pci_path("0000:00:06.0", tree.path()).has_value());
   EXPECT_FALSE(read_pci_path("", tree.path()).has_value());
   EXPECT_FALSE(read_pci_path("../../etc", tree.path()).has_value());

@@ -47,6 +47,7 @@ ConformanceBackend fake_gpu_variant(std::string name, int card_count, std::strin
   FakeGpuOptions options;
   options.card_count = card_count;
   options.memory_bytes = 3 * kConformanceMemoryBytes;
+  options.identities = FakeIdentities::kCards;
   auto machine = std::make_shared<FakeGpuMachine>(options);
   ConformanceBackend backend;
   backend.name = std::move(name);

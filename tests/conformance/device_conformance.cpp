@@ -29,6 +29,18 @@ TEST_P(DeviceConformance, E1_IdsAreUniqueAndNameTheBackend) {
   EXPECT_EQ(devices_[1]->info().index, devices_[0]->info().index + 1);
 }
 
+// E1: a card may be asked for by what it is told by, which no other card has.
+TEST_P(DeviceConformance, E1_UuidsAreThoseOfOneCard) {
+  std::set<std::string> uuids;
+  for (const auto& one : devices_) {
+    const std::string& uuid = one->info().uuid;
+    if (uuid.empty()) continue;
+    EXPECT_TRUE(uuid.starts_with("GPU-") || uuid.starts_with("MIG-")) << uuid;
+    bool is_part = one->info().name.find("(part ") != std::string::npos;
+    EXPECT_TRUE(uuids.insert(uuid).second || is_part) << uuid;
+  }
+}
+
 // E1, invalid argument: a stream without a name is refused, naming the device and the verb.
 TEST_P(DeviceConformance, E1_StreamNeedsAName) {
   auto stream = device().create_stream({});

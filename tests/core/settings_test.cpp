@@ -76,9 +76,14 @@ TEST(Settings, EveryVariableIsDescribed) {
     EXPECT_STRNE(setting.values, "");
     EXPECT_STRNE(setting.meaning, "");
   }
-  const std::set<std::string> expected = {
-      "NO_COLOR",       "STAGECOACH_CUDA_LIBRARY", "STAGECOACH_HIP_LIBRARY",
-      "STAGECOACH_LOG", "STAGECOACH_PEER",         "STAGECOACH_THREADS"};
+  const std::set<std::string> expected = {"NO_COLOR",
+                                          "STAGECOACH_CUDA_LIBRARY",
+                                          "STAGECOACH_HIP_LIBRARY",
+                                          "STAGECOACH_NVML_LIBRARY",
+                                          "STAGECOACH_ROCM_SMI_LIBRARY",
+                                          "STAGECOACH_LOG",
+                                          "STAGECOACH_PEER",
+                                          "STAGECOACH_THREADS"};
   EXPECT_EQ(names, expected);
 }
 

@@ -181,6 +181,9 @@ int hipDeviceGetAttribute(int* value, int attribute, int device) {
 int hipDeviceGetPCIBusId(char* text, int size, int device) {
   return ask([&](const CudaFunctions& f) { return f.cuDeviceGetPCIBusId(text, size, device); });
 }
+int hipDeviceGetUuid(unsigned char* uuid, int device) {
+  return ask([&](const CudaFunctions& f) { return f.cuDeviceGetUuid_v2(uuid, device); });
+}
 int hipDeviceCanAccessPeer(int* can, int device, int peer) {
   return ask([&](const CudaFunctions& f) { return f.cuDeviceCanAccessPeer(can, device, peer); });
 }

@@ -205,6 +205,22 @@ TEST(MachineIdentities, TellWhatHasChanged) {
   EXPECT_TRUE(read_machine_identity({}).is_ok());
 }
 
+// Instances of a card have its address and one name.
+TEST(MachineIdentities, TellInstancesOfACardApart) {
+  internal::IdentityInputs inputs;
+  DeviceInfo card;
+  card.id = "cuda:0";
+  card.name = "NVIDIA H200 MIG 1g.18gb";
+  card.pci_address = "0000:1b:00.0";
+  card.uuid = "MIG-8f3c0001-0203-0405-0607-08090a0b0cff";
+  inputs.devices = {card};
+  MachineIdentity before = internal::machine_identity(inputs);
+  EXPECT_EQ(before.fields.back().second,
+            "NVIDIA H200 MIG 1g.18gb at 0000:1b:00.0 MIG-8f3c0001-0203-0405-0607-08090a0b0cff");
+  inputs.devices[0].uuid = "MIG-00000001-0203-0405-0607-08090a0b0cff";
+  EXPECT_EQ(before.changes_to(internal::machine_identity(inputs)).size(), 1u);
+}
+
 TEST_F(MachineProfiles, FaultsAreRefusedByFileAndField) {
   const Case cases[] = {
       {"\"name\": \"box\"", "\"nam\": \"box\"",

@@ -94,6 +94,8 @@ Json pci_path_json(const PciPath& path) {
   json["numa_node"] = path.numa_node >= 0 ? Json(path.numa_node) : Json();
   json["iommu"] = path.iommu_type.empty() ? Json() : Json(path.iommu_type);
   json["largest_bar_bytes"] = path.largest_bar;
+  json["acs_redirects"] = path.acs_redirects.has_value() ? Json(*path.acs_redirects) : Json();
+  json["near_threads"] = path.near_threads.empty() ? Json() : Json(path.near_threads);
   return json;
 }
 
@@ -135,6 +137,8 @@ Json measurement_context(const std::vector<Device*>& devices,
     one["pci_address"] = info.pci_address;
     one["memory_bytes"] = info.memory_bytes;
     one["is_real_hardware"] = info.is_real_hardware;
+    one["uuid"] = info.uuid.empty() ? Json() : Json(info.uuid);
+    one["pci_address"] = info.pci_address.empty() ? Json() : Json(info.pci_address);
     one["up_bytes_per_s"] = known_rate(info.up_bytes_per_s);
     one["down_bytes_per_s"] = known_rate(info.down_bytes_per_s);
     auto path = paths.find(info.id);

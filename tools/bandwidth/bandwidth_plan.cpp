@@ -10,6 +10,7 @@
 #include "tools/bandwidth/device_groups.h"
 #include "tools/bandwidth/host_groups.h"
 #include "tools/bandwidth/layer_groups.h"
+#include "tools/bandwidth/peer_groups.h"
 #include "tools/bandwidth/transfer_groups.h"
 
 namespace stagecoach {

@@ -5,36 +5,9 @@
 #include <utility>
 
 #include "tools/bandwidth/compute_measurement.h"
-#include "tools/bandwidth/peer_measurement.h"
 #include "tools/bandwidth/pin_measurement.h"
 
 namespace stagecoach {
-
-namespace {
-
-void add_peer(GroupBuilder& builder, BandwidthGroup& group, Device& source, Device& target) {
-  ByteCount chunk = builder.options().sizes.empty()
-                        ? std::min(builder.ring_bytes(source), builder.ring_bytes(target)) / 16
-                        : builder.options().sizes.back();
-  for (PeerRoute route : {PeerRoute::kDirect, PeerRoute::kStaged}) {
-    MeasurementInfo info;
-    info.id = fmt::format("p2p/{}/{}/{}/{}", source.id(), target.id(), peer_route_name(route),
-                          short_size(chunk));
-    info.group = "p2p";
-    info.params["device"] = source.id();
-    info.params["peer"] = target.id();
-    info.params["route"] = peer_route_name(route);
-    info.params["size"] = chunk;
-    group.measurements.push_back(
-        std::make_unique<PeerMeasurement>(std::move(info), source, target, route, chunk,
-                                          builder.options().sampling.seed, builder.pool()));
-    group.pinned_bytes += 12 * chunk;
-  }
-  // Silent corruption is what is looked for.
-  if (group.sampling.verify == VerifyMode::kEnd) group.sampling.verify = VerifyMode::kEach;
-}
-
-}  // namespace
 
 void add_compute(GroupBuilder& builder) {
   BandwidthGroup group = builder.start("compute");
@@ -76,21 +49,6 @@ void add_pin(GroupBuilder& builder) {
   group.sampling.min_time_ns = 0;
   group.sampling.warm_up_limit_ns = std::min<int64_t>(group.sampling.warm_up_limit_ns, 300'000'000);
   group.sampling.most_reruns = 0;
-  builder.push(std::move(group));
-}
-
-void add_peers(GroupBuilder& builder) {
-  BandwidthGroup group = builder.start("p2p");
-  for (const MeasuredDevice& from : builder.devices()) {
-    for (const MeasuredDevice& to : builder.devices()) {
-      bool is_pair =
-          from.device != to.device && from.device->info().backend == to.device->info().backend;
-      if (is_pair) add_peer(builder, group, *from.device, *to.device);
-    }
-  }
-  if (group.measurements.empty()) {
-    builder.note("copies between devices need two devices of one backend");
-  }
   builder.push(std::move(group));
 }
 

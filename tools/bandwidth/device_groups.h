@@ -8,7 +8,5 @@ namespace stagecoach {
 void add_compute(GroupBuilder& builder);
 /// What page-locked memory costs.
 void add_pin(GroupBuilder& builder);
-/// Copies from each device to each other of its backend, directly and through the host.
-void add_peers(GroupBuilder& builder);
 
 }  // namespace stagecoach

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <set>
 
 #include "tools/bandwidth/bandwidth_options.h"
+#include "tools/bandwidth/card_findings.h"
 
 namespace stagecoach {
 
@@ -51,6 +53,7 @@ class ProblemFinder {
     find_peer_routes();
     find_urgent_waits();
     find_doubtful();
+    for (Finding& finding : find_card_problems(report_)) findings_.push_back(std::move(finding));
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
     return std::move(findings_);
@@ -69,9 +72,15 @@ class ProblemFinder {
   }
 
   void find_wrong_bytes() {
+    std::set<std::string> unsafe;
     for (const MeasurementRecord& record : report_.records) {
       if (record.status != MeasurementStatus::kMismatch) continue;
       if (record.info.group == "p2p") {
+        // Whatever goes that way says the same.
+        if (record.reason.find("unsafe: ") != std::string::npos &&
+            !unsafe.insert(record.reason).second) {
+          continue;
+        }
         add(Severity::kError, fmt::format("{}: {}", record.info.id, record.reason),
             "set STAGECOACH_PEER=off, so that copies go through the host; iommu=pt may help",
             {&record});
@@ -107,11 +116,20 @@ class ProblemFinder {
       }
       if (rates.size() < 3) continue;
       double median = summarize(rates).median;
+      std::string fastest;
+      double most = 0;
+      for (const auto& [key, record] : best_copies_) {
+        if (key.second != dir || record->median() <= most) continue;
+        most = record->median();
+        fastest = key.first;
+      }
       for (const auto& [key, record] : best_copies_) {
         if (key.second != dir || record->median() >= kBehind * median) continue;
         add(Severity::kWarning,
-            fmt::format("{} {} reaches {:.3g} GB/s, the median of all is {:.3g}", key.first, dir,
-                        record->median(), median),
+            fmt::format("{} {} reaches {:.3g} GB/s, the median of all is {:.3g} ({}; of {}: {})",
+                        key.first, dir, record->median(), median,
+                        place_of_device(report_.context, key.first), fastest,
+                        place_of_device(report_.context, fastest)),
             "compare link width, NUMA node and replays with `stagecoach topology`", {record});
       }
     }

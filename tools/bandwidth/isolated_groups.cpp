@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "tools/bandwidth/card_watch.h"
 #include "tools/bandwidth/child_process.h"
 #include "tools/bandwidth/results_reader.h"
 #include "tools/exit_code.h"
@@ -82,6 +83,7 @@ void add_lost_group(const PlannedGroup& group, const ChildOutcome& outcome,
 }
 
 void add_measured_group(BandwidthReport group, BandwidthReport& report) {
+  join_card_context(report.context, group.context);
   report.context = std::move(group.context);
   std::move(group.records.begin(), group.records.end(), std::back_inserter(report.records));
   std::move(group.fits.begin(), group.fits.end(), std::back_inserter(report.fits));

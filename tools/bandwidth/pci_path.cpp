@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace stagecoach {
@@ -62,6 +63,29 @@ ByteCount read_largest_bar(const fs::path& folder) {
   return largest;
 }
 
+/// Whether the access control services of a bridge redirect requests or completions of devices
+/// below it upwards; nothing where the extended part of its configuration is not shown.
+std::optional<bool> read_acs_redirect(const fs::path& folder) {
+  std::ifstream file(folder / "config", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  constexpr size_t kFirstExtended = 0x100, kWhole = 0x1000, kControl = 6;
+  constexpr unsigned kAcs = 0x0d, kRedirects = 0x04 | 0x08, kOfId = 0xffff, kEnd = 0;
+  if (bytes.size() < kWhole) return std::nullopt;
+  auto word = [&](size_t at) {
+    return static_cast<unsigned>(static_cast<unsigned char>(bytes[at])) |
+           static_cast<unsigned>(static_cast<unsigned char>(bytes[at + 1])) << 8;
+  };
+  size_t at = kFirstExtended;
+  // Each names the next; a broken list must end too.
+  for (int steps = 0; steps < 256 && at >= kFirstExtended && at + 8 <= kWhole; ++steps) {
+    unsigned id = word(at);
+    if (id == kAcs) return (word(at + kControl) & kRedirects) != 0;
+    if (id == kOfId || id == kEnd) break;
+    at = word(at + 2) >> 4 & ~size_t{3};
+  }
+  return false;
+}
+
 }  // namespace
 
 double pci_link_bytes_per_s(double speed_gt_per_s, int width) {
@@ -115,6 +139,10 @@ std::optional<PciPath> read_pci_path(const std::string& address, const std::stri
     std::string text = part.string();
     if (is_address(text)) {
       path.hops.push_back(read_hop(folder));
+      std::optional<bool> redirects = read_acs_redirect(folder);
+      if (redirects.has_value()) {
+        path.acs_redirects = path.acs_redirects.value_or(false) || *redirects;
+      }
     } else if (text.starts_with("pci")) {
       path.host_bridge = text;
     }
@@ -124,6 +152,7 @@ std::optional<PciPath> read_pci_path(const std::string& address, const std::stri
   if (int number = -1; node >> number) path.numa_node = number;
   path.iommu_type = first_word(device / "iommu_group/type");
   path.largest_bar = read_largest_bar(device);
+  path.near_threads = first_word(device / "local_cpulist");
   return path;
 }
 

@@ -24,6 +24,10 @@ struct PciPath {
   int numa_node = -1;         ///< -1: unknown or none
   std::string iommu_type;     ///< "identity", "DMA", "DMA-FQ"; empty: none or unknown
   ByteCount largest_bar = 0;  ///< bytes; what the host can map of the device's memory
+  /// Whether a bridge of the way sends copies between devices up to the host (ACS); unknown but for
+  /// root, whom the kernel shows the bits.
+  std::optional<bool> acs_redirects;
+  std::string near_threads;  ///< "0-15,64": processors beside it; empty: unknown, or all
 
   /// What the slowest link of the way carries each way, after encoding; 0 where no hop tells.
   double bytes_per_s() const;

@@ -1,162 +1,200 @@
 #include "tools/bandwidth/peer_measurement.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/clock.h"
-#include "tools/bandwidth/await.h"
-#include "tools/bandwidth/common_window.h"
-#include "tools/bandwidth/transfer_memory.h"
 #include "tools/bandwidth/units.h"
 
 namespace stagecoach {
 
 namespace {
 
-constexpr int64_t kPeerSlots = 4;
-constexpr int64_t kPeerPrepareNs = 20'000'000'000;
+constexpr double kLeastWindow = 0.8, kTakesTurns = 0.1;
+constexpr int64_t kMostLatencyCopies = 500;
+constexpr double kNsPerMs = 1e6;
 
-MeasurementInfo complete_peer_info(MeasurementInfo info, ByteCount chunk_bytes) {
-  info.quantities = {{"rate", "GB/s"}};
-  info.payload_bytes = chunk_bytes;
+MeasurementInfo complete_peer_info(MeasurementInfo info, const PeerFlows& flows,
+                                   PeerFigures figures) {
+  for (const std::unique_ptr<PeerFlow>& flow : flows) info.payload_bytes += flow->chunk_bytes();
+  if (flows.size() == 1) {
+    info.quantities = {{"rate", "GB/s"}};
+  } else if (figures == PeerFigures::kFirst) {
+    info.payload_bytes = flows.front()->chunk_bytes();
+    info.quantities = {{"rate", "GB/s"}, {"load", "GB/s"}};
+  } else {
+    info.quantities = {{"total", "GB/s"}};
+    for (const std::unique_ptr<PeerFlow>& flow : flows) {
+      info.quantities.push_back({flow->name(), "GB/s"});
+    }
+  }
+  return info;
+}
+
+/// Rates from the first mark of any stream to the last. For streams of which an engine serves one
+/// after the other: what they bring together is known all the same.
+void use_whole_time(const std::vector<FlowMarks>& flows, WindowRates& rates) {
+  size_t earliest = 0;
+  int64_t end_ns = 0;
+  for (size_t flow = 0; flow < flows.size(); ++flow) {
+    if (flows[flow].front().time_ns < flows[earliest].front().time_ns) earliest = flow;
+    end_ns = std::max(end_ns, flows[flow].back().time_ns);
+  }
+  auto length_ns = static_cast<double>(end_ns - flows[earliest].front().time_ns);
+  if (length_ns <= 0) return;
+  rates.total_bytes_per_s = 0;
+  for (size_t flow = 0; flow < flows.size(); ++flow) {
+    double before = flow == earliest ? flows[flow].front().bytes : 0;
+    rates.bytes_per_s[flow] = (flows[flow].back().bytes - before) / length_ns * kNsPerSecond;
+    rates.total_bytes_per_s += rates.bytes_per_s[flow];
+  }
+}
+
+MeasurementInfo with_quantity(MeasurementInfo info, Quantity quantity) {
+  info.quantities = {std::move(quantity)};
   return info;
 }
 
 }  // namespace
 
-const char* peer_route_name(PeerRoute route) {
-  return route == PeerRoute::kDirect ? "direct" : "staged";
-}
-
-PeerMeasurement::PeerMeasurement(MeasurementInfo info, Device& source, Device& target,
-                                 PeerRoute route, ByteCount chunk_bytes, uint64_t seed,
-                                 TaskPool& pool)
-    : Measurement(complete_peer_info(std::move(info), chunk_bytes)),
-      source_(source),
-      target_(target),
-      route_(route),
-      chunk_bytes_(chunk_bytes),
-      seed_(seed),
-      pool_(pool) {}
-
-Stream& PeerMeasurement::last_stream() const {
-  return route_ == PeerRoute::kDirect ? *source_stream_ : *target_stream_;
-}
-
-Status PeerMeasurement::get_memory() {
-  ByteCount ring = kPeerSlots * chunk_bytes_;
-  auto on_device = [ring](Device& device) {
-    return require_buffer(device.allocate(ring, "p2p"), device, ring, "p2p");
-  };
-  auto on_host = [ring](Device& device) {
-    return require_buffer(device.allocate_pinned(ring, "p2p"), device, ring, "p2p");
-  };
-  STAGECOACH_ASSIGN_OR_RETURN(pattern_, on_host(source_));
-  STAGECOACH_ASSIGN_OR_RETURN(sent_, on_device(source_));
-  STAGECOACH_ASSIGN_OR_RETURN(received_, on_device(target_));
-  STAGECOACH_ASSIGN_OR_RETURN(landing_, on_host(target_));
-  if (route_ == PeerRoute::kDirect) return Status::ok();
-  STAGECOACH_ASSIGN_OR_RETURN(staging_, on_host(source_));
-  return Status::ok();
-}
+PeerMeasurement::PeerMeasurement(MeasurementInfo info, PeerFlows flows, PeerFigures figures)
+    : Measurement(complete_peer_info(std::move(info), flows, figures)),
+      flows_(std::move(flows)),
+      figures_(figures),
+      weights_(flows_.size(), 1.0) {}
 
 Status PeerMeasurement::prepare() {
-  if (source_.virtual_time() != nullptr) {
-    return unimplemented("copies between simulated devices are not measured");
+  for (const std::unique_ptr<PeerFlow>& flow : flows_) {
+    STAGECOACH_RETURN_IF_ERROR(flow->prepare());
   }
-  if (route_ == PeerRoute::kDirect) {
-    Status enabled = source_.enable_peer(target_);
-    if (enabled.is_ok()) enabled = target_.enable_peer(source_);
-    if (!enabled.is_ok()) {
-      return unavailable(
-          fmt::format("no peer access ({}); copies go through the host", enabled.message()));
-    }
-  }
-  STAGECOACH_ASSIGN_OR_RETURN(source_stream_, source_.create_stream({"p2p_source"}));
-  STAGECOACH_ASSIGN_OR_RETURN(target_stream_, target_.create_stream({"p2p_target"}));
-  STAGECOACH_RETURN_IF_ERROR(get_memory());
-  fill_pattern(pattern_->host_data(), pattern_->size(), seed_, pool_);
-  STAGECOACH_ASSIGN_OR_RETURN(
-      Timepoint filled, source_stream_->copy({sent_->view(), pattern_->view(), "p2p pattern"}));
-  return await_timepoint(source_, filled, RealClock::instance().now_ns() + kPeerPrepareNs);
-}
-
-/// One hop down, one up; a place of the staging memory is used again when its chunk has gone up.
-Status PeerMeasurement::issue_staged(int64_t chunk, ByteCount offset) {
-  if (chunk >= kPeerSlots) {
-    Timepoint free = uploads_[static_cast<size_t>(chunk - kPeerSlots)];
-    STAGECOACH_RETURN_IF_FAILED(source_stream_->wait(free));
-  }
-  BufferView between = staging_->slice(offset, chunk_bytes_);
-  STAGECOACH_RETURN_IF_FAILED(
-      source_stream_->copy({between, sent_->slice(offset, chunk_bytes_), "p2p down"}));
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint down, source_stream_->mark());
-  STAGECOACH_RETURN_IF_FAILED(target_stream_->wait(down));
-  STAGECOACH_RETURN_IF_FAILED(
-      target_stream_->copy({received_->slice(offset, chunk_bytes_), between, "p2p up"}));
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint up, target_stream_->mark());
-  uploads_.push_back(up);
   return Status::ok();
 }
 
-Status PeerMeasurement::issue(int64_t chunk) {
-  ByteCount offset = chunk % kPeerSlots * chunk_bytes_;
-  if (route_ == PeerRoute::kStaged) {
-    STAGECOACH_RETURN_IF_ERROR(issue_staged(chunk, offset));
-  } else {
-    STAGECOACH_RETURN_IF_FAILED(
-        source_stream_->copy({received_->slice(offset, chunk_bytes_),
-                              sent_->slice(offset, chunk_bytes_), "p2p direct"}));
+/// In turns, by what each has to do.
+Status PeerMeasurement::issue_all(int64_t deadline_ns) {
+  auto share = [](const PeerFlow& flow) {
+    return static_cast<double>(flow.issued()) / static_cast<double>(flow.chunks());
+  };
+  for (;;) {
+    const auto& next = *std::min_element(
+        flows_.begin(), flows_.end(),
+        [&](const auto& one, const auto& other) { return share(*one) < share(*other); });
+    if (next->issued() == next->chunks()) break;
+    STAGECOACH_RETURN_IF_ERROR(next->issue());
   }
-  STAGECOACH_RETURN_IF_FAILED(last_stream().record(*events_[static_cast<size_t>(chunk)]));
+  for (const std::unique_ptr<PeerFlow>& flow : flows_) {
+    STAGECOACH_RETURN_IF_ERROR(flow->await(deadline_ns));
+  }
   return Status::ok();
+}
+
+void PeerMeasurement::share_chunks(const std::vector<double>& rates) {
+  std::vector<double> chunks_per_s;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    chunks_per_s.push_back(rates[i] / static_cast<double>(flows_[i]->chunk_bytes()));
+  }
+  double sum = std::accumulate(chunks_per_s.begin(), chunks_per_s.end(), 0.0);
+  // Without a window nothing is known.
+  if (*std::min_element(chunks_per_s.begin(), chunks_per_s.end()) <= 0) return;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    weights_[i] = chunks_per_s[i] / sum * static_cast<double>(rates.size());
+  }
 }
 
 Result<Batch> PeerMeasurement::run(int64_t repeats, int64_t deadline_ns) {
-  chunks_ = std::max<int64_t>(2, repeats);
-  uploads_.clear();
-  while (std::ssize(events_) < chunks_) {
-    STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> event,
-                                last_stream().device().create_event({.timing = true}));
-    events_.push_back(std::move(event));
+  constexpr double kLeastChunks = 2, kLeastTogether = 4;
+  double least = flows_.size() > 1 ? kLeastTogether : kLeastChunks;
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    double wanted = std::round(static_cast<double>(repeats) * weights_[i]);
+    STAGECOACH_RETURN_IF_ERROR(flows_[i]->begin(static_cast<int64_t>(std::max(least, wanted))));
   }
-  Status status;
-  for (int64_t chunk = 0; chunk < chunks_ && status.is_ok(); ++chunk) status = issue(chunk);
-  if (status.is_ok()) {
-    status = await_timepoint(last_stream().device(), last_stream().last_submitted(), deadline_ns);
-  }
+  Status status = issue_all(deadline_ns);
   if (!status.is_ok()) {
-    for (Stream* stream : {source_stream_.get(), target_stream_.get()}) stream->abandon(status);
+    for (const std::unique_ptr<PeerFlow>& flow : flows_) flow->abandon(status);
     return status;
   }
-  std::vector<FlowMarks> flow(1);
-  for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
-    STAGECOACH_ASSIGN_OR_RETURN(int64_t time_ns,
-                                events_[static_cast<size_t>(chunk)]->timestamp_ns());
-    flow[0].push_back({time_ns, static_cast<double>((chunk + 1) * chunk_bytes_)});
-  }
-  WindowRates window = common_window(flow);
+  std::vector<FlowMarks> marks;
   Batch batch;
-  batch.duration_ns = (window.end_ns - window.start_ns) * chunks_ / (chunks_ - 1);
-  batch.samples = {{window.total_bytes_per_s / kBytesPerGb}};
+  for (const std::unique_ptr<PeerFlow>& flow : flows_) {
+    STAGECOACH_ASSIGN_OR_RETURN(FlowMarks of_flow, flow->marks());
+    int64_t marked_ns = of_flow.back().time_ns - of_flow.front().time_ns;
+    batch.duration_ns =
+        std::max(batch.duration_ns, marked_ns * flow->chunks() / (flow->chunks() - 1));
+    marks.push_back(std::move(of_flow));
+  }
+  WindowRates window = common_window(marks);
+  if (window.coverage < kTakesTurns) use_whole_time(marks, window);
+  double total = window.total_bytes_per_s / kBytesPerGb;
+  if (flows_.size() == 1) {
+    batch.samples = {{total}};
+    return batch;
+  }
+  if (window.coverage < kLeastWindow) batch.flags.push_back(SampleFlag::kShortWindow);
+  if (figures_ == PeerFigures::kFirst) {
+    double first = window.bytes_per_s.front() / kBytesPerGb;
+    batch.samples = {{first}, {total - first}};
+  } else {
+    batch.samples.push_back({total});
+    for (double rate : window.bytes_per_s) batch.samples.push_back({rate / kBytesPerGb});
+  }
+  share_chunks(window.bytes_per_s);
   return batch;
 }
 
 Status PeerMeasurement::poison() {
-  constexpr uint32_t kPeerPoison = 0xEE;
-  STAGECOACH_ASSIGN_OR_RETURN(
-      Timepoint end, target_stream_->fill({received_->view(), kPeerPoison, 1, "p2p poison"}));
-  return await_timepoint(target_, end, RealClock::instance().now_ns() + kPeerPrepareNs);
+  for (const std::unique_ptr<PeerFlow>& flow : flows_) STAGECOACH_RETURN_IF_ERROR(flow->poison());
+  return Status::ok();
 }
 
 Result<DataCheck> PeerMeasurement::check(int64_t deadline_ns) {
-  ByteCount size = std::min(chunks_, kPeerSlots) * chunk_bytes_;
-  STAGECOACH_ASSIGN_OR_RETURN(
-      Timepoint end,
-      target_stream_->copy({landing_->slice(0, size), received_->slice(0, size), "p2p check"}));
-  STAGECOACH_RETURN_IF_ERROR(await_timepoint(target_, end, deadline_ns));
-  return compare_bytes(pattern_->host_data(), landing_->host_data(), size, pool_);
+  DataCheck check;
+  for (const std::unique_ptr<PeerFlow>& flow : flows_) {
+    STAGECOACH_ASSIGN_OR_RETURN(DataCheck of_flow, flow->check(deadline_ns));
+    check.add(of_flow);
+  }
+  return check;
+}
+
+PeerProofMeasurement::PeerProofMeasurement(MeasurementInfo info, std::shared_ptr<PeerProof> proof)
+    : Measurement(with_quantity(std::move(info), {"copies", "1"})), proof_(std::move(proof)) {}
+
+Result<Batch> PeerProofMeasurement::run(int64_t /*repeats*/, int64_t /*deadline_ns*/) {
+  Batch batch;
+  batch.duration_ns = proof_->duration_ns();
+  batch.samples = {{static_cast<double>(proof_->copies())}};
+  return batch;
+}
+
+Result<DataCheck> PeerProofMeasurement::check(int64_t /*deadline_ns*/) {
+  return proof_->check();
+}
+
+PeerLatency::PeerLatency(MeasurementInfo info, std::unique_ptr<PeerFlow> flow)
+    : Measurement(with_quantity(std::move(info), {"latency", "ms"})), flow_(std::move(flow)) {}
+
+int64_t PeerLatency::most_repeats() const {
+  return kMostLatencyCopies;
+}
+
+Result<Batch> PeerLatency::run(int64_t repeats, int64_t deadline_ns) {
+  Batch batch;
+  batch.samples.resize(1);
+  for (int64_t copy = 0; copy < repeats; ++copy) {
+    STAGECOACH_RETURN_IF_ERROR(flow_->begin(1));
+    int64_t start_ns = RealClock::instance().now_ns();
+    Status status = flow_->issue();
+    if (status.is_ok()) status = flow_->await(deadline_ns);
+    if (!status.is_ok()) {
+      flow_->abandon(status);
+      return status;
+    }
+    int64_t time_ns = RealClock::instance().now_ns() - start_ns;
+    batch.duration_ns += time_ns;
+    batch.samples.front().push_back(static_cast<double>(time_ns) / kNsPerMs);
+  }
+  return batch;
 }
 
 }  // namespace stagecoach

@@ -3,54 +3,73 @@
 #include <memory>
 #include <vector>
 
-#include "core/task_pool.h"
-#include "hal/device.h"
 #include "tools/bandwidth/measurement.h"
+#include "tools/bandwidth/peer_flow.h"
 
 namespace stagecoach {
 
-/// How bytes get from one device to another.
-enum class PeerRoute : uint8_t {
-  kDirect,  ///< peer to peer, where the driver lets it
-  kStaged   ///< by way of pinned host memory, both hops at the same time
+// Drivers have hung in copies between devices: measure in a process of its own. None is for
+// simulated devices.
+
+using PeerFlows = std::vector<std::unique_ptr<PeerFlow>>;
+
+/// What a measurement of several streams of copies says.
+enum class PeerFigures : uint8_t {
+  kTotal,  ///< "total", then each stream's
+  kFirst   ///< "rate" of the first stream, then "load", what the others carry meanwhile
 };
 
-/// "direct", "staged".
-const char* peer_route_name(PeerRoute route);
-
-/// Copies from one device to another of the same backend, round a ring of four chunks: "rate" in
-/// GB/s. Drivers have said that bytes had arrived which had not: what arrived is read back by way
-/// of the target's own download and compared. Not for simulated devices. A driver may hang: measure
-/// in a process of its own.
+/// Copies between devices of one backend, one or several streams at once: "rate" in GB/s, or what
+/// `figures` says, in the time in which all are active.
 class PeerMeasurement final : public Measurement {
  public:
-  /// `info` needs id, group and params; the devices and the pool must outlive it.
-  PeerMeasurement(MeasurementInfo info, Device& source, Device& target, PeerRoute route,
-                  ByteCount chunk_bytes, uint64_t seed, TaskPool& pool);
+  /// `info` needs id, group and params; `flows` are one at least.
+  PeerMeasurement(MeasurementInfo info, PeerFlows flows, PeerFigures figures);
 
-  /// Unavailable where the driver does not let the devices reach each other.
+  /// Unavailable where the driver does not let the devices reach each other; data loss where direct
+  /// copies have not passed their proof.
   Status prepare() override;
   Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
   Status poison() override;
   Result<DataCheck> check(int64_t deadline_ns) override;
 
  private:
-  Status get_memory();
-  Status issue(int64_t chunk);
-  Status issue_staged(int64_t chunk, ByteCount offset);
-  Stream& last_stream() const;
+  Status issue_all(int64_t deadline_ns);
+  void share_chunks(const std::vector<double>& rates);
 
-  Device& source_;
-  Device& target_;
-  const PeerRoute route_;
-  const ByteCount chunk_bytes_;
-  const uint64_t seed_;
-  TaskPool& pool_;
-  std::unique_ptr<Stream> source_stream_, target_stream_;
-  BufferHandle pattern_, sent_, staging_, received_, landing_;
-  std::vector<Timepoint> uploads_;  ///< of staged chunks
-  std::vector<std::unique_ptr<Event>> events_;
-  int64_t chunks_ = 0;  ///< of the last batch
+  const PeerFlows flows_;
+  const PeerFigures figures_;
+  std::vector<double> weights_;  ///< chunks of a repeat, so that all end at the same time
+};
+
+/// The proof of direct copies itself: "copies" that were compared. It is as good as its count.
+class PeerProofMeasurement final : public Measurement {
+ public:
+  PeerProofMeasurement(MeasurementInfo info, std::shared_ptr<PeerProof> proof);
+
+  Status prepare() override { return proof_->run(); }
+  Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
+  Result<DataCheck> check(int64_t deadline_ns) override;
+  int64_t most_repeats() const override { return 1; }
+
+ private:
+  const std::shared_ptr<PeerProof> proof_;
+};
+
+/// How long a copy of a few bytes takes from the call until the host knows that it is there:
+/// "latency" in ms, a sample each copy.
+class PeerLatency final : public Measurement {
+ public:
+  PeerLatency(MeasurementInfo info, std::unique_ptr<PeerFlow> flow);
+
+  Status prepare() override { return flow_->prepare(); }
+  Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
+  Status poison() override { return flow_->poison(); }
+  Result<DataCheck> check(int64_t deadline_ns) override { return flow_->check(deadline_ns); }
+  int64_t most_repeats() const override;
+
+ private:
+  const std::unique_ptr<PeerFlow> flow_;
 };
 
 }  // namespace stagecoach
