@@ -60,11 +60,12 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
   static const std::vector<BandwidthSuite> suites = {
       {"quick",
        "copies, duplex, all devices at once, products, updates, host memory: less than 40 s",
-       {"copy", "duplex", "together", "compute", "optim", "host"},
+       {"copy", "duplex", "together", "compute", "optim", "host", "overlap"},
        false},
       {"full",
        "everything that this version measures",
-       {"copy", "duplex", "together", "contention", "urgent", "pin", "compute", "optim", "host"},
+       {"copy", "duplex", "together", "contention", "urgent", "pin", "local", "compute", "optim",
+        "host", "overlap"},
        false},
       {"copy", "host to device and back, by size, depth and kind of memory", {"copy"}, true},
       {"duplex", "both directions of a device at once", {"duplex"}, true},
@@ -82,7 +83,11 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
        {"p2p"},
        true},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
-      {"overlap", "computing and updates beside copies", {}, true, false}};
+      {"overlap",
+       "host threads, copies and products at once, and what each loses",
+       {"overlap"},
+       true},
+      {"local", "copies inside the memory of each device", {"local"}, true}};
   return suites;
 }
 

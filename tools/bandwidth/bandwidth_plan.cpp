@@ -9,6 +9,8 @@
 
 #include "tools/bandwidth/device_groups.h"
 #include "tools/bandwidth/host_groups.h"
+#include "tools/bandwidth/local_groups.h"
+#include "tools/bandwidth/overlap_groups.h"
 #include "tools/bandwidth/transfer_groups.h"
 
 namespace stagecoach {
@@ -30,6 +32,8 @@ constexpr GroupKind kGroupKinds[] = {{"copy", add_copies},
                                      {"compute", add_compute},
                                      {"pin", add_pin},
                                      {"p2p", add_peers},
+                                     {"local", add_local},
+                                     {"overlap", add_overlap},
                                      {"optim", add_updates, false},
                                      {"host", add_host, false}};
 
@@ -92,6 +96,7 @@ void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,
       group.run(group.sampling, report);
     } else {
       std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
+      if (group.complete) group.complete(records);
       std::move(records.begin(), records.end(), std::back_inserter(report.records));
     }
     if (after_group) after_group();

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tools/bandwidth/bandwidth_options.h"
+#include "tools/bandwidth/overlap_shares.h"
 
 namespace stagecoach {
 
@@ -50,6 +51,7 @@ class ProblemFinder {
     find_chunk_sizes();
     find_peer_routes();
     find_urgent_waits();
+    for (Finding& finding : find_overlap(report_)) findings_.push_back(std::move(finding));
     find_doubtful();
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
