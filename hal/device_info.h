@@ -18,6 +18,8 @@ struct DeviceInfo {
   double down_bytes_per_s = 0;
   /// Chunks of bulk copies that may wait in its queues before urgent copies suffer; 0: any number.
   int bulk_chunks_ahead = 0;
+  bool kernels_reach_pinned =
+      false;                     ///< kernels may read and write pinned host memory (Ops::convert)
   int numa_node = -1;            ///< -1: unknown or none
   std::string pci_address;       ///< empty when not on PCI
   bool is_real_hardware = true;  ///< false for mocks: no absolute claim holds on them

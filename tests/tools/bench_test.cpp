@@ -139,6 +139,31 @@ TEST(BenchCommand, WithoutACardTheHostIsMeasured) {
   EXPECT_EQ(json_of(copy).find("exit_code")->as_integer(), 2);
 }
 
+// Of each part its rate and, beside it, what it keeps of its rate alone.
+TEST(BenchCommand, OverlapSaysWhatEachPartKeeps) {
+  std::string filter = "overlap/(none/both|update/none|update/both)/idle";
+  CommandResult result = run_command(
+      bench({"overlap", "--filter", filter, "--max-mem", "6M", "--json"}), ".", no_cards());
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  Json json = json_of(result);
+  expect_valid(json);
+  ASSERT_EQ(json.find("results")->items().size(), 3u);
+  const Json& both = json.find("results")->items().back();
+  EXPECT_EQ(both.find("id")->as_string(), "overlap/update/both/idle");
+  EXPECT_EQ(both.find("params")->find("engine")->as_string(), "copy");
+  std::vector<std::string> names;
+  for (const Json& one : both.find("quantities")->items()) {
+    names.push_back(one.find("name")->as_string());
+  }
+  EXPECT_THAT(names, testing::ElementsAre("memory", "host", "up", "down", "host_kept", "up_kept",
+                                          "down_kept"));
+  EXPECT_EQ(both.find("verify")->find("status")->as_string(), "ok");
+  EXPECT_THAT(result.output, HasSubstr("of the host's memory together"));
+  CommandResult local = run_command(bench({"local", "--json"}), ".", no_cards());
+  ASSERT_EQ(local.exit_code, 0) << local.errors;
+  expect_valid(json_of(local));
+}
+
 TEST(BenchCommand, GatesDecideTheExitCode) {
   std::string id;
   CommandResult list = run_command(bench({"duplex", "--list"}), ".", no_cards());
@@ -189,7 +214,7 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench"}, "BENCHMARK is required"},
       {{"bench", "bandwith"}, "did you mean 'bench bandwidth'?"},
       {{"bench", "bandwidth", "quik"}, "did you mean 'quick'?"},
-      {{"bench", "bandwidth", "overlap"}, "does not have 'bench bandwidth overlap'"},
+      {{"bench", "bandwidth", "overlp"}, "did you mean 'overlap'?"},
       {{"bench", "bandwidth", "--sizes", "x"}, "--sizes holds 'x'"},
       {{"bench", "bandwidth", "--mem", "managed"}, "--mem holds 'managed'"},
       {{"bench", "bandwidth", "--depth", "0"}, "--depth holds '0'"},

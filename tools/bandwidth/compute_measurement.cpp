@@ -91,7 +91,8 @@ Result<Batch> ComputeMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   STAGECOACH_ASSIGN_OR_RETURN(int64_t end_ns, end_->timestamp_ns());
   Batch batch;
   batch.duration_ns = std::max<int64_t>(1, end_ns - start_ns);
-  double flop_per_ns = flop() * static_cast<double>(repeats) / static_cast<double>(batch.duration_ns);
+  double flop_per_ns =
+      flop() * static_cast<double>(repeats) / static_cast<double>(batch.duration_ns);
   batch.samples = {{flop_per_ns * kNsPerSecond / kFlopPerTera}};
   auto overrun_ns = static_cast<double>(device_.counters().overrun_ns - overrun_before_ns);
   if (overrun_ns > 0.01 * static_cast<double>(batch.duration_ns)) {

@@ -33,6 +33,14 @@ LocalMeasurement::LocalMeasurement(MeasurementInfo info, Device& device, ByteCou
       seed_(seed),
       pool_(pool) {}
 
+BufferView LocalMeasurement::source(ByteCount offset, ByteCount size) const {
+  return memory_->slice(offset, size);
+}
+
+BufferView LocalMeasurement::target(ByteCount offset, ByteCount size) const {
+  return memory_->slice(kLocalSlots * chunk_bytes_ + offset, size);
+}
+
 Status LocalMeasurement::copy_now(const CopyRequest& request, int64_t deadline_ns) {
   STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, stream_->copy(request));
   return await_timepoint(device_, end, deadline_ns);
@@ -43,17 +51,15 @@ Status LocalMeasurement::prepare() {
   STAGECOACH_ASSIGN_OR_RETURN(stream_, device_.create_stream({"local"}));
   STAGECOACH_ASSIGN_OR_RETURN(start_, device_.create_event({.timing = true}));
   STAGECOACH_ASSIGN_OR_RETURN(end_, device_.create_event({.timing = true}));
-  for (BufferHandle* memory : {&source_, &target_}) {
-    STAGECOACH_ASSIGN_OR_RETURN(
-        *memory, require_buffer(device_.allocate(ring, "local"), device_, ring, "local"));
-  }
+  STAGECOACH_ASSIGN_OR_RETURN(
+      memory_, require_buffer(device_.allocate(2 * ring, "local"), device_, 2 * ring, "local"));
   if (!holds_data()) return Status::ok();
   for (BufferHandle* memory : {&pattern_, &landing_}) {
     STAGECOACH_ASSIGN_OR_RETURN(
         *memory, require_buffer(device_.allocate_pinned(ring, "local"), device_, ring, "local"));
   }
   fill_pattern(pattern_->host_data(), ring, seed_, pool_);
-  return copy_now({source_->view(), pattern_->view(), "local pattern"},
+  return copy_now({source(0, ring), pattern_->view(), "local pattern"},
                   RealClock::instance().now_ns() + kLocalPrepareNs);
 }
 
@@ -63,9 +69,7 @@ Result<Batch> LocalMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   Status status;
   for (int64_t chunk = 0; chunk <= chunks_ && status.is_ok(); ++chunk) {
     ByteCount offset = chunk % kLocalSlots * chunk_bytes_;
-    status = stream_
-                 ->copy({target_->slice(offset, chunk_bytes_), source_->slice(offset, chunk_bytes_),
-                         "local"})
+    status = stream_->copy({target(offset, chunk_bytes_), source(offset, chunk_bytes_), "local"})
                  .status();
     if (status.is_ok() && chunk == 0) status = stream_->record(*start_).status();
   }
@@ -88,16 +92,16 @@ Result<Batch> LocalMeasurement::run(int64_t repeats, int64_t deadline_ns) {
 Status LocalMeasurement::poison() {
   if (!holds_data()) return Status::ok();
   constexpr uint32_t kLocalPoison = 0xEE;
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint end,
-                              stream_->fill({target_->view(), kLocalPoison, 1, "local poison"}));
+  STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, stream_->fill({target(0, kLocalSlots * chunk_bytes_),
+                                                            kLocalPoison, 1, "local poison"}));
   return await_timepoint(device_, end, RealClock::instance().now_ns() + kLocalPrepareNs);
 }
 
 Result<DataCheck> LocalMeasurement::check(int64_t deadline_ns) {
   if (!holds_data()) return DataCheck{};
   ByteCount size = std::min(chunks_ + 1, kLocalSlots) * chunk_bytes_;
-  STAGECOACH_RETURN_IF_ERROR(copy_now(
-      {landing_->slice(0, size), target_->slice(0, size), "local check"}, deadline_ns));
+  STAGECOACH_RETURN_IF_ERROR(
+      copy_now({landing_->slice(0, size), target(0, size), "local check"}, deadline_ns));
   return compare_bytes(pattern_->host_data(), landing_->host_data(), size, pool_);
 }
 

@@ -25,6 +25,8 @@ class LocalMeasurement final : public Measurement {
  private:
   /// Simulated devices move nothing.
   bool holds_data() const { return device_.virtual_time() == nullptr; }
+  BufferView source(ByteCount offset, ByteCount size) const;
+  BufferView target(ByteCount offset, ByteCount size) const;
   Status copy_now(const CopyRequest& request, int64_t deadline_ns);
 
   Device& device_;
@@ -32,7 +34,8 @@ class LocalMeasurement final : public Measurement {
   const uint64_t seed_;
   TaskPool& pool_;
   std::unique_ptr<Stream> stream_;
-  BufferHandle pattern_, source_, target_, landing_;
+  BufferHandle memory_;  ///< the ring that is read, and behind it the one that is written
+  BufferHandle pattern_, landing_;
   std::unique_ptr<Event> start_, end_;
   int64_t chunks_ = 0;  ///< of the last batch
 };

@@ -35,9 +35,8 @@ OverlapStock stock_of(GroupBuilder& builder, BandwidthGroup& group) {
   stock.threads = builder.pool().thread_count();
   constexpr int kArrays = 3;  // two to convert, one for all that an update touches
   ByteCount size = builder.host_bytes(kArrays);
-  stock.convert = std::make_shared<HostMeasurement>(MeasurementInfo{}, HostKernel::kConvert,
-                                                    stock.threads,
-                                                    std::make_shared<HostArrays>(size));
+  stock.convert = std::make_shared<HostMeasurement>(
+      MeasurementInfo{}, HostKernel::kConvert, stock.threads, std::make_shared<HostArrays>(size));
   stock.update = std::make_shared<UpdateMeasurement>(
       MeasurementInfo{}, stock.threads, std::make_shared<UpdateArrays>(size / kBytesOfAnUpdate));
   for (const MeasuredDevice& one : builder.devices()) {

@@ -16,7 +16,7 @@ namespace stagecoach {
 namespace {
 
 constexpr int64_t kRepeatNs = 5'000'000;
-constexpr int64_t kLeastMarks = 6;  ///< of each part: so many ends have a window between them
+constexpr int64_t kLeastMarks = 4;  ///< of each part: so many ends have a window between them
 constexpr int kAheadOfDevice = 3;   ///< copies or products that a stream has been given
 constexpr int64_t kLookNs = 50'000;
 constexpr int64_t kOverlapPoisonNs = 60'000'000'000;
@@ -43,8 +43,8 @@ MeasurementInfo complete_overlap_info(MeasurementInfo info, const OverlapParts& 
 /// What one stream of a device does again and again.
 struct OverlapMeasurement::Lane {
   Device* device = nullptr;
-  std::string part;  ///< the quantity it counts for
-  double amount = 0;  ///< bytes or FLOP of one
+  std::string part;                                          ///< the quantity it counts for
+  double amount = 0;                                         ///< bytes or FLOP of one
   std::function<Result<Timepoint>(Stream&, int64_t)> issue;  ///< number `index` of the batch
   std::unique_ptr<Stream> stream;
   std::vector<std::unique_ptr<Event>> events;  ///< kAheadOfDevice, in turn
@@ -225,7 +225,8 @@ Batch OverlapMeasurement::batch_of(const FlowMarks& host_marks) const {
   }
   rates["memory"] = rates["host"] + rates["up"] + rates["down"];
   Batch batch;
-  for (const Quantity& quantity : info().quantities) batch.samples.push_back({rates[quantity.name]});
+  for (const Quantity& quantity : info().quantities)
+    batch.samples.push_back({rates[quantity.name]});
   if (window.coverage < kLeastOverlapCoverage) batch.flags.push_back(SampleFlag::kShortWindow);
   return batch;
 }

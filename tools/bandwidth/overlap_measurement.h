@@ -16,7 +16,7 @@ namespace stagecoach {
 struct OverlapParts {
   std::shared_ptr<Measurement> host;  ///< its second quantity is GB/s of host memory; null: none
   std::vector<TransferFlow> flows;
-  ByteCount chunk_bytes = 0;  ///< of copies
+  ByteCount chunk_bytes = 0;                                  ///< of copies
   std::vector<std::shared_ptr<ComputeMeasurement>> products;  ///< of devices, on streams apart
 };
 

@@ -112,10 +112,11 @@ std::string OverlapPoint::id() const {
 }
 
 bool OverlapPoint::is_of_quick() const {
-  bool has_host = host == "update", has_copies = copies == "both", has_compute = compute == "matmul";
+  bool has_host = host == "update", has_copies = copies == "both",
+       has_compute = compute == "matmul";
   bool is_other = (!has_host && host != "none") || (!has_copies && copies != "none");
-  int parts = static_cast<int>(has_host) + static_cast<int>(has_copies) +
-              static_cast<int>(has_compute);
+  int parts =
+      static_cast<int>(has_host) + static_cast<int>(has_copies) + static_cast<int>(has_compute);
   return !is_other && (parts == 1 || parts == 3);
 }
 
@@ -139,9 +140,9 @@ void add_kept_shares(std::vector<MeasurementRecord>& records) {
     for (const char* part : kParts) {
       if (!record.is_ok() || !has_part(record, part)) continue;
       std::string wanted = point.alone(part).id();
-      auto alone = std::find_if(
-          records.begin(), records.end(),
-          [&](const MeasurementRecord& one) { return one.info.id == wanted && one.is_ok(); });
+      auto alone = std::find_if(records.begin(), records.end(), [&](const MeasurementRecord& one) {
+        return one.info.id == wanted && one.is_ok();
+      });
       bool is_itself = wanted == record.info.id;
       if (alone != records.end() && !is_itself) add_share(*alone, part, record);
     }
@@ -154,7 +155,8 @@ const MeasurementRecord* largest_joint_traffic(const BandwidthReport& report) {
     if (!record.is_ok() || record.info.group != "overlap") continue;
     OverlapPoint point = overlap_point_of(record);
     if (point.host != "update" || point.copies == "none") continue;
-    bool is_more = largest == nullptr || median_of(record, "memory") > median_of(*largest, "memory");
+    bool is_more =
+        largest == nullptr || median_of(record, "memory") > median_of(*largest, "memory");
     if (is_more) largest = &record;
   }
   return largest;
