@@ -144,9 +144,9 @@ TEST_P(CopyConformance, E1_AnotherDevicesMemoryIsRefused) {
   expect_refused(*stream, {away->view(), away_too->view(), "inside elsewhere"});
 }
 
-// M4: a kernel reads and writes pinned memory where the device says that it does, bit by bit;
+// M3: a kernel reads and writes pinned memory where the device says that it does, bit by bit;
 // elsewhere, and other host memory anywhere, it is refused.
-TEST_P(CopyConformance, M4_KernelsReachPinnedMemoryWhereTheDeviceSaysSo) {
+TEST_P(CopyConformance, M3_KernelsReachPinnedMemoryWhereTheDeviceSaysSo) {
   STAGECOACH_REQUIRE_FEATURE(Feature::kMath);
   constexpr int64_t kCount = 1000;
   std::vector<uint32_t> words(kCount);

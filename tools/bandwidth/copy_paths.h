@@ -27,6 +27,7 @@ std::vector<CopyPath> fit_copy_paths(const BandwidthReport& report);
 /// slowly than copy engines, which is no fault.
 std::vector<Finding> find_copy_paths(const BandwidthReport& report);
 
+/// One of "copy_paths" of docs/bandwidth.schema.json.
 Json copy_path_json(const CopyPath& path);
 
 }  // namespace stagecoach

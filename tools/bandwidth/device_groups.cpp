@@ -24,6 +24,7 @@ void add_peer(GroupBuilder& builder, BandwidthGroup& group, Device& source, Devi
     info.params["device"] = source.id();
     info.params["peer"] = target.id();
     info.params["route"] = peer_route_name(route);
+    info.params["engine"] = "copy";
     info.params["size"] = chunk;
     group.measurements.push_back(
         std::make_unique<PeerMeasurement>(std::move(info), source, target, route, chunk,

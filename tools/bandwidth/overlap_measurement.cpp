@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kRepeatNs = 5'000'000;
 constexpr int64_t kLeastMarks = 4;  ///< of each part: so many ends have a window between them
-constexpr int kAheadOfDevice = 3;   ///< copies or products that a stream has been given
+constexpr int kAheadOfDevice = 4;   ///< copies or products that a stream has been given
 constexpr int64_t kLookNs = 50'000;
 constexpr int64_t kOverlapPoisonNs = 60'000'000'000;
 constexpr double kLeastOverlapCoverage = 0.5;  ///< passes of host threads may be long
