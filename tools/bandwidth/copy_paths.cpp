@@ -34,7 +34,7 @@ std::optional<TimedSize> timed_size(const MeasurementRecord& record) {
 }
 
 /// Minimises the squares of (latency + bytes / rate) / time - 1.
-void fit(const std::vector<TimedSize>& times, CopyPath& path) {
+void fit_line(const std::vector<TimedSize>& times, CopyPath& path) {
   double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
   for (const TimedSize& one : times) {
     double inverse = 1 / one.time_us, slope = one.bytes / one.time_us;
@@ -101,7 +101,7 @@ std::vector<CopyPath> fit_copy_paths(const BandwidthReport& report) {
   for (size_t index = 0; index < paths.size(); ++index) {
     if (times[index].size() < kFewestSizes) continue;
     paths[index].sizes = static_cast<int>(times[index].size());
-    fit(times[index], paths[index]);
+    fit_line(times[index], paths[index]);
     // Rates that fall with the size, or a single size again and again, have no such line.
     bool is_line = std::isfinite(paths[index].gb_per_s) && paths[index].gb_per_s > 0;
     if (is_line) fitted.push_back(std::move(paths[index]));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kParts[] = {"host", "up", "down", "compute"};
 
-std::string text_param(const MeasurementRecord& record, const char* key) {
+std::string overlap_param(const MeasurementRecord& record, const char* key) {
   const Json* value = record.info.params.find(key);
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
@@ -47,14 +47,14 @@ void add_share(const MeasurementRecord& alone, const std::string& part, Measurem
   record.samples.push_back(std::move(shares));
 }
 
-Finding finding(std::string text, std::string remedy,
-                std::initializer_list<const MeasurementRecord*> records) {
+Finding overlap_finding(std::string text, std::string remedy,
+                        std::initializer_list<const MeasurementRecord*> records) {
   Finding made{Severity::kNote, std::move(text), std::move(remedy), {}};
   for (const MeasurementRecord* record : records) made.results.push_back(record->info.id);
   return made;
 }
 
-const MeasurementRecord* measured(const BandwidthReport& report, const OverlapPoint& point) {
+const MeasurementRecord* measured_point(const BandwidthReport& report, const OverlapPoint& point) {
   const MeasurementRecord* record = report.find(point.id());
   return record != nullptr && record->is_ok() ? record : nullptr;
 }
@@ -63,7 +63,7 @@ void find_joint_limit(const BandwidthReport& report, std::vector<Finding>& findi
   const MeasurementRecord* joint = largest_joint_traffic(report);
   if (joint == nullptr) return;
   bool is_limit = is_joint_limit(report, *joint);
-  findings.push_back(finding(
+  findings.push_back(overlap_finding(
       fmt::format("updates and copies move {:.3g} GB/s of the host's memory together, {:.3g} of it "
                   "updates{}",
                   median_of(*joint, "memory"), median_of(*joint, "host"),
@@ -74,7 +74,7 @@ void find_joint_limit(const BandwidthReport& report, std::vector<Finding>& findi
 }
 
 void find_losses(const BandwidthReport& report, std::vector<Finding>& findings) {
-  const MeasurementRecord* all = measured(report, {"update", "both", "matmul"});
+  const MeasurementRecord* all = measured_point(report, {"update", "both", "matmul"});
   if (all == nullptr) return;
   std::vector<std::string> parts;
   for (const char* part : kParts) {
@@ -82,22 +82,22 @@ void find_losses(const BandwidthReport& report, std::vector<Finding>& findings) 
     if (kept > 0) parts.push_back(fmt::format("{} {:.0f} %", part, 100 * kept));
   }
   if (parts.empty()) return;
-  findings.push_back(
-      finding(fmt::format("updates, copies both ways and products at once keep, of what each has "
-                          "alone: {}",
-                          fmt::join(parts, ", ")),
-              "plan with these where they run at the same time", {all}));
+  findings.push_back(overlap_finding(
+      fmt::format("updates, copies both ways and products at once keep, of what each has "
+                  "alone: {}",
+                  fmt::join(parts, ", ")),
+      "plan with these where they run at the same time", {all}));
 }
 
 /// Whether bf16 made while it is uploaded keeps up with the link.
 void find_converting(const BandwidthReport& report, std::vector<Finding>& findings) {
-  const MeasurementRecord* both = measured(report, {"convert", "up", "idle"});
-  const MeasurementRecord* copies = measured(report, {"none", "up", "idle"});
+  const MeasurementRecord* both = measured_point(report, {"convert", "up", "idle"});
+  const MeasurementRecord* copies = measured_point(report, {"none", "up", "idle"});
   if (both == nullptr || copies == nullptr) return;
   constexpr double kMovedByMade = 3;  // host_pass_bytes: reads 4 bytes and writes 2 for each 2
   double made = median_of(*both, "host") / kMovedByMade, link = median_of(*copies, "up");
   bool keeps_up = made >= link;
-  findings.push_back(finding(
+  findings.push_back(overlap_finding(
       fmt::format("threads convert {:.3g} GB/s to bf16 beside uploads, links carry {:.3g}{}", made,
                   link, keeps_up ? "" : ": converting on the fly would hold them up"),
       keeps_up ? "weights may be kept in fp32 alone where no other work needs the threads"
@@ -127,7 +127,8 @@ OverlapPoint OverlapPoint::alone(const std::string& part) const {
 }
 
 OverlapPoint overlap_point_of(const MeasurementRecord& record) {
-  return {text_param(record, "host"), text_param(record, "dir"), text_param(record, "compute")};
+  return {overlap_param(record, "host"), overlap_param(record, "dir"),
+          overlap_param(record, "compute")};
 }
 
 double median_of(const MeasurementRecord& record, const std::string& name) {
@@ -167,7 +168,7 @@ bool is_joint_limit(const BandwidthReport& report, const MeasurementRecord& join
   OverlapPoint point = overlap_point_of(joint);
   double alone = 0;
   for (const char* part : {"host", "up"}) {
-    const MeasurementRecord* one = measured(report, point.alone(part));
+    const MeasurementRecord* one = measured_point(report, point.alone(part));
     if (one == nullptr) return false;
     alone += median_of(*one, "memory");
   }
