@@ -454,7 +454,10 @@ Status Validator::check_memory(const OperandRule& rule, const TensorView& tensor
     return refuse(fmt::format("operand {} starts at byte {}, expected a multiple of {}", rule.name,
                               memory.offset, dtype_size_bytes(tensor.dtype)));
   }
-  if (buffer.kind() != MemoryKind::kDevice) {
+  bool may_be_pinned = call_.kind == OpKind::kConvert && device_.info().kernels_reach_pinned;
+  bool is_reached = buffer.kind() == MemoryKind::kDevice ||
+                    (may_be_pinned && buffer.kind() == MemoryKind::kHostPinned);
+  if (!is_reached) {
     return refuse(fmt::format("operand {} is {} memory, expected device memory", rule.name,
                               memory_kind_name(buffer.kind())));
   }

@@ -118,7 +118,9 @@ class Ops : public OpRequests, public ExpertOps {
 
   /// out (fp32) += in (storage or fp32), one shape. Call: out | in.
   Result<Timepoint> accumulate(Stream& stream, const Accumulate& request);
-  /// out = in, rounded to out's dtype (nearest, ties to even); fp32, bf16 or fp16 each.
+  /// out = in, rounded to out's dtype (nearest, ties to even); fp32, bf16 or fp16 each; fp32 to
+  /// fp32 keeps all bits. Either may be pinned host memory of a device whose DeviceInfo says that
+  /// kernels reach it.
   /// Call: out | in.
   Result<Timepoint> convert(Stream& stream, const Convert& request);
   /// out[1] fp64 = sum of squares in fp64, in pieces, lanes and an order that square_sum.h has.

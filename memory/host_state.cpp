@@ -6,16 +6,13 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "core/flush_denormals.h"
 #include "hal/host_access.h"
+#include "memory/gradient_sum.h"
 #include "memory/split_master.h"
 
 namespace stagecoach {
 
 namespace {
-
-/// Fixed tiles, so that the work is cut the same way for any number of threads.
-constexpr int64_t kTileElements = 64 * 1024;
 
 /// What is kept of a block, in bytes.
 struct BlockPieces {
@@ -89,31 +86,6 @@ T* writing(const BufferView& view, int64_t offset, size_t count, const Label& la
   T* data = data_at<T>(view, offset);
   note_host_write(data, static_cast<ByteCount>(count * sizeof(T)), label);
   return data;
-}
-
-template <typename Storage>
-void add_into(const Storage* source, float* sum, int64_t count, bool overwrite, TaskPool& pool) {
-  pool.parallel_for((count + kTileElements - 1) / kTileElements, [=](int64_t tile) {
-    FlushDenormals flush;
-    int64_t begin = tile * kTileElements, end = std::min(count, begin + kTileElements);
-    if (overwrite) {
-      for (int64_t i = begin; i < end; ++i) sum[i] = to_float(source[i]);
-    } else {
-      for (int64_t i = begin; i < end; ++i) sum[i] += to_float(source[i]);
-    }
-  });
-}
-
-void add_slot(const BufferView& slot, DType dtype, float* sum, int64_t count, bool overwrite,
-              TaskPool& pool) {
-  switch (dtype) {
-    case DType::kBF16:
-      return add_into(data_at<const BFloat16>(slot), sum, count, overwrite, pool);
-    case DType::kF16:
-      return add_into(data_at<const Float16>(slot), sum, count, overwrite, pool);
-    default:
-      return add_into(data_at<const float>(slot), sum, count, overwrite, pool);
-  }
 }
 
 }  // namespace
@@ -359,8 +331,8 @@ void HostState::add_slots(Block& block, int round, TaskPool& pool) {
     const Label label(block.layout.name);
     note_host_read(slot.host_data(), slot.size, label);
     note_host_write(block.sum.host_data(), block.sum.size, label);
-    add_slot(slot, gradient_dtype(), data_at<float>(block.sum), block.layout.element_count,
-             !block.sum_started, pool);
+    add_gradients(slot.host_data(), gradient_dtype(), data_at<float>(block.sum),
+                  block.layout.element_count, !block.sum_started, pool);
     block.sum_started = true;
   }
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -26,6 +28,23 @@ void wait_exactly_until_ns(int64_t deadline_ns) {
   constexpr int64_t kSleepsLateNs = 150'000;
   sleep_until_ns(deadline_ns - kSleepsLateNs);
   while (RealClock::instance().now_ns() < deadline_ns) {
+  }
+}
+
+/// Looks again and again where there is a deadline: a driver that hangs would not let go of a
+/// thread that waits in it.
+Status wait_for(Timepoint timepoint, const Device& device, const TransferProbe& probe) {
+  constexpr int64_t kLookNs = 50'000;
+  if (probe.deadline_ns == 0) return wait_until_reached(timepoint);
+  for (;;) {
+    STAGECOACH_ASSIGN_OR_RETURN(bool is_over, reached(timepoint));
+    if (is_over) return Status::ok();
+    int64_t now_ns = RealClock::instance().now_ns();
+    if (now_ns > probe.deadline_ns) {
+      return deadline_exceeded(fmt::format("{} did not end its copies {} in time", device.id(),
+                                           probe.up ? "up" : "down"));
+    }
+    sleep_until_ns(now_ns + kLookNs);
   }
 }
 
@@ -122,49 +141,92 @@ int64_t TransferProbeResult::part_at_ns(double share, int64_t UrgentTime::*part)
   return times[rank_of(share, times.size())];
 }
 
+namespace {
+
+/// A probe under way.
+class ProbeRun {
+ public:
+  ProbeRun(Device& device, const ProbeMemory& memory, const TransferProbe& probe)
+      : device_(device), memory_(memory), probe_(probe) {}
+
+  Status prepare() {
+    STAGECOACH_ASSIGN_OR_RETURN(urgent_, device_.create_stream({"urgent"}));
+    BulkOptions options{probe_.method, probe_.chunk_bytes, probe_.ahead, nullptr,
+                        probe_.ring_chunks};
+    if (probe_.method == BulkMethod::kSharedStream) options.urgent = urgent_.get();
+    STAGECOACH_ASSIGN_OR_RETURN(bulk_, BulkLane::create(device_, "bulk", options));
+    STAGECOACH_ASSIGN_OR_RETURN(start_, timing_event(device_));
+    STAGECOACH_ASSIGN_OR_RETURN(end_, timing_event(device_));
+    copies_.emplace(device_, *urgent_, memory_, probe_);
+    return copies_->prepare();
+  }
+
+  /// Issues all copies, urgent ones at their times, and waits for them.
+  Status run() {
+    STAGECOACH_RETURN_IF_ERROR(bulk_->record(*start_));
+    int64_t start_ns = RealClock::instance().now_ns();
+    for (int64_t pass = 0; pass < passes(); ++pass) {
+      STAGECOACH_RETURN_IF_ERROR(
+          bulk_->copy(request_of(memory_.bulk_on_device, memory_.bulk_on_host, probe_.up, "bulk")));
+    }
+    STAGECOACH_RETURN_IF_ERROR(bulk_->record(*end_));
+    STAGECOACH_ASSIGN_OR_RETURN(Timepoint bulk_end, bulk_->mark());
+    std::mt19937_64 generator(probe_.seed);
+    std::uniform_real_distribution<double> jitter(0.1, 0.9);
+    for (int copy = 0; copy < probe_.urgent_copies; ++copy) {
+      double interval = static_cast<double>(probe_.urgent_interval_ns);
+      int64_t intended_ns = start_ns + std::llround((copy + jitter(generator)) * interval);
+      wait_exactly_until_ns(intended_ns);
+      STAGECOACH_RETURN_IF_ERROR(copies_->issue(intended_ns));
+    }
+    STAGECOACH_RETURN_IF_ERROR(wait_for(bulk_end, device_, probe_));
+    return wait_for(urgent_->last_submitted(), device_, probe_);
+  }
+
+  /// So that nobody waits for what does not end.
+  void abandon(const Status& status) {
+    bulk_->abandon(status);
+    for (Stream* stream : bulk_->streams()) stream->abandon(status);
+    urgent_->abandon(status);
+  }
+
+  Result<TransferProbeResult> collect() const {
+    TransferProbeResult result;
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t first_ns, start_->timestamp_ns());
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t last_ns, end_->timestamp_ns());
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t last_urgent_ns, copies_->collect(result));
+    last_ns = std::max(last_ns, last_urgent_ns);
+    auto bytes = static_cast<double>(passes() * memory_.bulk_on_host.size +
+                                     probe_.urgent_copies * memory_.urgent_on_host.size);
+    result.bytes_per_s = bytes / (static_cast<double>(last_ns - first_ns) * 1e-9);
+    return result;
+  }
+
+ private:
+  int64_t passes() const {
+    ByteCount each = memory_.bulk_on_host.size;
+    return std::max<int64_t>(1, (probe_.bulk_bytes + each / 2) / each);
+  }
+
+  Device& device_;
+  const ProbeMemory& memory_;
+  const TransferProbe& probe_;
+  std::unique_ptr<Event> start_, end_;
+  std::unique_ptr<Stream> urgent_;
+  std::optional<UrgentCopies> copies_;
+  std::unique_ptr<BulkLane> bulk_;
+};
+
+}  // namespace
+
 Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory& memory,
                                                const TransferProbe& probe) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Stream> urgent, device.create_stream({"urgent"}));
-  BulkOptions options{probe.method, probe.chunk_bytes, probe.ahead, nullptr, probe.ring_chunks};
-  if (probe.method == BulkMethod::kSharedStream) options.urgent = urgent.get();
-  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<BulkLane> bulk,
-                              BulkLane::create(device, "bulk", options));
-  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> start, timing_event(device));
-  STAGECOACH_ASSIGN_OR_RETURN(std::unique_ptr<Event> end, timing_event(device));
-  UrgentCopies copies(device, *urgent, memory, probe);
-  STAGECOACH_RETURN_IF_ERROR(copies.prepare());
-
-  ByteCount each = memory.bulk_on_host.size;
-  int64_t passes = std::max<int64_t>(1, (probe.bulk_bytes + each / 2) / each);
-  STAGECOACH_RETURN_IF_ERROR(bulk->record(*start));
-  int64_t start_ns = RealClock::instance().now_ns();
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    STAGECOACH_RETURN_IF_ERROR(
-        bulk->copy(request_of(memory.bulk_on_device, memory.bulk_on_host, probe.up, "bulk")));
-  }
-  STAGECOACH_RETURN_IF_ERROR(bulk->record(*end));
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint bulk_end, bulk->mark());
-
-  std::mt19937_64 generator(probe.seed);
-  std::uniform_real_distribution<double> jitter(0.1, 0.9);
-  for (int copy = 0; copy < probe.urgent_copies; ++copy) {
-    double interval = static_cast<double>(probe.urgent_interval_ns);
-    int64_t intended_ns = start_ns + std::llround((copy + jitter(generator)) * interval);
-    wait_exactly_until_ns(intended_ns);
-    STAGECOACH_RETURN_IF_ERROR(copies.issue(intended_ns));
-  }
-  STAGECOACH_RETURN_IF_ERROR(wait_until_reached(bulk_end));
-  STAGECOACH_RETURN_IF_ERROR(urgent->synchronize());
-
-  TransferProbeResult result;
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t first_ns, start->timestamp_ns());
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t last_ns, end->timestamp_ns());
-  STAGECOACH_ASSIGN_OR_RETURN(int64_t last_urgent_ns, copies.collect(result));
-  last_ns = std::max(last_ns, last_urgent_ns);
-  auto bytes =
-      static_cast<double>(passes * each + probe.urgent_copies * memory.urgent_on_host.size);
-  result.bytes_per_s = bytes / (static_cast<double>(last_ns - first_ns) * 1e-9);
-  return result;
+  ProbeRun run(device, memory, probe);
+  STAGECOACH_RETURN_IF_ERROR(run.prepare());
+  Status status = run.run();
+  if (status.is_ok()) return run.collect();
+  run.abandon(status);
+  return status;
 }
 
 }  // namespace stagecoach

@@ -24,6 +24,7 @@ struct TransferProbe {
   /// of their own, whose end is taken for the beginning of the rest, since an event before a copy
   /// does not wait for the engine. Another chunk may get between the two.
   bool splits = false;
+  int64_t deadline_ns = 0;  ///< of RealClock; 0: none
 };
 
 /// Where the time of an urgent copy went.
@@ -57,7 +58,7 @@ struct TransferProbeResult {
 
 /// Runs a probe and returns when everything has landed: urgent copies are submitted by the calling
 /// thread at their intended times, bulk before them by `BulkLane`. Times are the device's own.
-/// Errors: the device's.
+/// Errors: the device's; deadline exceeded: what was submitted may still go on in the memory.
 Result<TransferProbeResult> run_transfer_probe(Device& device, const ProbeMemory& memory,
                                                const TransferProbe& probe);
 

@@ -130,7 +130,7 @@ std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
 std::string bench_command_notes() {
   std::string text = "SUITE is quick unless given:\n";
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (suite.is_here) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+    text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
   }
   text +=
       "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"

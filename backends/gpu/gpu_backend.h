@@ -175,6 +175,7 @@ class GpuBackend final : public Backend {
     info.numa_node = pci_numa_node(info.pci_address);
     info.bulk_chunks_ahead = Api::kBulkChunksAhead;
     info.is_real_hardware = Api::kIsRealHardware;
+    info.kernels_reach_pinned = true;  // its address on the host is that on the device
   }
 
   static Status check_memory(const DeviceSpec& spec, const GpuDeviceRequest& request,

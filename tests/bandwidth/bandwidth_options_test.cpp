@@ -33,8 +33,8 @@ TEST(BandwidthSuites, AreFoundOrRefusedByName) {
   EXPECT_STREQ(find_bandwidth_suite("quick").value()->name, "quick");
   EXPECT_THAT(find_bandwidth_suite("contenton").status().message(),
               HasSubstr("did you mean 'contention'?"));
-  EXPECT_THAT(find_bandwidth_suite("overlap").status().message(),
-              HasSubstr("does not have 'bench bandwidth overlap'"));
+  EXPECT_THAT(find_bandwidth_suite("overlp").status().message(),
+              HasSubstr("did you mean 'overlap'?"));
   EXPECT_THAT(find_bandwidth_suite("xyzzy").status().message(), HasSubstr("it has quick, full"));
 }
 
@@ -64,7 +64,8 @@ TEST(BandwidthPlans, ListWhatTheyMeasureAndTakeNothing) {
       EXPECT_EQ(group.pinned_bytes, 0);
     }
   }
-  EXPECT_THAT(names, ElementsAre("copy", "duplex", "together", "compute", "optim", "host"));
+  EXPECT_THAT(names,
+              ElementsAre("copy", "duplex", "together", "compute", "optim", "host", "overlap"));
   EXPECT_LT(seconds, 40);
   EXPECT_EQ(devices[0]->memory_usage()->peak_bytes, 0);
   // Nothing to measure but the host without a device.

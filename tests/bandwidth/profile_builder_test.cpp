@@ -132,6 +132,51 @@ TEST(MachineProfileBuilder, TakesWhatWasMeasured) {
   EXPECT_EQ(profile->cards[1].uplink, 0);
 }
 
+/// A point of the grid: quantities "memory", and so on, as named.
+MeasurementRecord overlap_record(const char* host, const char* copies,
+                                 std::vector<std::pair<const char*, double>> quantities) {
+  std::vector<double> medians;
+  for (const auto& one : quantities) medians.push_back(one.second);
+  MeasurementRecord made =
+      record("overlap", params({{"host", host}, {"dir", copies}, {"compute", "idle"}}), medians);
+  made.info.id = std::string("overlap/") + host + "/" + copies + "/idle";
+  for (const auto& one : quantities) made.info.quantities.push_back({one.first, "GB/s"});
+  return made;
+}
+
+// What planning charges copies and updates to: threads alone say too little where cores are the
+// limit, too much where both hinder each other.
+TEST(MachineProfileBuilder, HostMemoryIsWhatCopiesAndUpdatesHaveTogether) {
+  struct Case {
+    double host_beside, copies_beside, expected;
+  };
+  // Alone 40 and 30 GB/s; threads that read have 50.
+  for (const Case& one : {Case{39, 30, 69}, {25, 20, 45}, {10, 20, 40}, {39, 5, 44}}) {
+    BandwidthReport report = report_of_two();
+    report.records.push_back(overlap_record("update", "none", {{"memory", 40}, {"host", 40}}));
+    report.records.push_back(
+        overlap_record("none", "both", {{"memory", 30}, {"up", 15}, {"down", 15}}));
+    double together = one.host_beside + one.copies_beside;
+    report.records.push_back(overlap_record(
+        "update", "both",
+        {{"memory", together}, {"host", one.host_beside}, {"up", one.copies_beside}, {"down", 0}}));
+    Result<MachineProfile> profile = build_machine_profile(report, subject_of_two());
+    ASSERT_TRUE(profile.is_ok()) << profile.status().message();
+    EXPECT_NEAR(profile->host_memory_bytes_per_s, one.expected * 1e9, 1);
+  }
+}
+
+// Kernels that copy faster than a copy engine are none of what training does.
+TEST(MachineProfileBuilder, CopiesByKernelsAreLeftOut) {
+  BandwidthReport report = report_of_two();
+  Json by_kernel = copy_params("cuda:0", "up", 10'000'000);
+  by_kernel["engine"] = "kernel";
+  report.records.push_back(record("copy", by_kernel, {99}));
+  Result<MachineProfile> profile = build_machine_profile(report, subject_of_two());
+  ASSERT_TRUE(profile.is_ok()) << profile.status().message();
+  EXPECT_NEAR(profile->cards[0].up_bytes_per_s, 1e7 / 510e-6, 1);
+}
+
 TEST(MachineProfileBuilder, MissingResultsAreAssumedOrRefused) {
   struct Case {
     const char* group;

@@ -6,7 +6,7 @@
 
 #include "backends/sim/sim_backend.h"
 #include "testing/decorated_backend.h"
-#include "testing/interceptor.h"
+#include "tests/bandwidth/bad_copies.h"
 #include "tests/bandwidth/bandwidth_fixture.h"
 #include "tests/fake_gpu/fake_gpu_machine.h"
 
@@ -140,14 +140,56 @@ TEST(FakeGpuBandwidth, CopiesAreMeasuredAndCompared) {
   options.working_set = 2 * kMiB;
   options.sizes = {512 * kKiB};
   BandwidthReport report = run_suite(*devices, options);
-  EXPECT_EQ(report.records.size(), 12u);
+  EXPECT_EQ(report.records.size(), 16u);  // 2 cards and directions; 3 kinds of memory and kernels
   for (const MeasurementRecord& record : report.records) {
     ASSERT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
     EXPECT_GT(record.check.bytes, 0);
+    EXPECT_NE(record.info.params.find("engine"), nullptr);
+    if (record.info.params.find("engine")->as_string() == "kernel") continue;  // not paced
     EXPECT_EQ(record.check.wrong_bytes, 0);
     // How late a busy host sees an end moves the window.
     EXPECT_LT(record.median(), 0.2 * 2) << record.info.id;
   }
+}
+
+// A kernel brings the same bytes, also those that are no numbers, and rows name their engine.
+TEST(FakeGpuBandwidth, KernelsCopyThroughPinnedMemory) {
+  FakeGpuMachine machine;
+  auto devices = machine.open("all");
+  ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  BandwidthOptions options = short_options("copy");
+  options.working_set = kMiB;
+  options.sizes = {4 * kKiB, 64 * kKiB};
+  options.filter = "^copy/fake_gpu:0/.*/kernel$";
+  options.sampling.verify = VerifyMode::kEach;
+  BandwidthReport report = run_suite(*devices, options);
+  ASSERT_EQ(report.records.size(), 4u);
+  for (const MeasurementRecord& record : report.records) {
+    ASSERT_TRUE(record.is_ok()) << record.info.id << ": " << record.reason;
+    EXPECT_EQ(record.info.params.find("engine")->as_string(), "kernel");
+    EXPECT_GT(record.check.bytes, 0);
+  }
+}
+
+// Mocks' kernels refuse host memory: what cannot be measured is left out with the reason.
+TEST(PacedBandwidth, KernelsOfMocksDoNotCopy) {
+  auto devices = open_devices("cpu:1[memory=16M]");
+  MeasuredDevice measured{devices[0].get(), 0};
+  std::unique_ptr<TaskPool> pool = TaskPool::create(1);
+  auto plan = plan_bandwidth({&measured, 1}, short_options("copy"), kGiB, *pool);
+  ASSERT_TRUE(plan.is_ok());
+  EXPECT_THAT(plan->notes,
+              testing::Contains(HasSubstr("kernels of cpu:0 do not reach host memory")));
+  for (const std::string& id : plan->groups[0].ids) EXPECT_THAT(id, Not(HasSubstr("kernel")));
+  auto memory =
+      std::make_shared<TransferMemory>(*devices[0], kMiB, MemoryKind::kHostPinned, 1, *pool);
+  MeasurementGroup group;
+  group.push_back(std::make_unique<TransferMeasurement>(
+      MeasurementInfo{}, std::vector<TransferFlow>{{memory, LinkDirection::kUp, 0}},
+      TransferShape{64 * kKiB, 0, TransferEngine::kKernel}));
+  MeasurementRecord record = run_group(group, short_options("copy").sampling).front();
+  EXPECT_EQ(record.status, MeasurementStatus::kSkipped);
+  EXPECT_THAT(record.reason, HasSubstr("kernels of cpu:0 do not reach pinned host memory"));
 }
 
 // Many cards between which nothing can be copied: no test of the host's links needs that.
@@ -170,26 +212,6 @@ TEST(FakeGpuBandwidth, EightCardsWithoutPeersAreMeasured) {
   }
   EXPECT_EQ(report.find("together/both/pinned/64K")->info.quantities.size(), 18u);
 }
-
-/// Damages or holds up what copies of one device and direction bring.
-class BadCopies final : public Interceptor {
- public:
-  BadCopies(int device, std::string_view label, Verdict::Kind kind)
-      : device_(device), label_(label), kind_(kind) {}
-  Verdict before(const VerbCall& call) override {
-    Verdict verdict;
-    bool is_meant =
-        call.verb == verbs::kCopy && call.device_index == device_ && call.label.view() == label_;
-    if (is_meant) verdict.kind = kind_;
-    return verdict;
-  }
-  void after(const VerbCall&, const Status&) override {}
-
- private:
-  const int device_;
-  const std::string_view label_;
-  const Verdict::Kind kind_;
-};
 
 class FaultyBandwidth : public testing::TestWithParam<const char*> {};
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "testing/decorated_backend.h"
+#include "tests/bandwidth/bad_copies.h"
 #include "tests/bandwidth/bandwidth_fixture.h"
 
 namespace stagecoach {
@@ -52,6 +54,27 @@ TEST(UrgentBehindBulk, WaitIsThatOfTheChunksIssued) {
   // Urgent bytes come out of the link's rate, not on top of it.
   EXPECT_LE(whole.median(2), kBytesPerS / 1e9 * 1.01);
   EXPECT_LE(turns.median(2), kBytesPerS / 1e9 * 1.01);
+}
+
+// The time limit holds inside a batch: where bulk or urgent copies never end, and for the one
+// measured first, in which bulk is alone.
+TEST(UrgentBehindBulk, CopiesThatNeverEndRunOutOfTime) {
+  for (const char* label : {"bulk", "urgent"}) {
+    auto devices =
+        decorate_devices(open_devices("cpu:1[memory=16M,h2d=64M,d2h=64M]"),
+                         std::make_shared<BadCopies>(0, label, Verdict::Kind::kNeverCompletes));
+    BandwidthOptions options = short_options("urgent");
+    options.working_set = 2 * kMiB;
+    options.filter = "up/(alternating|one_in_flight)/";
+    options.sampling.timeout_ns = 400'000'000;
+    BandwidthReport report = run_suite(devices, options);
+    ASSERT_FALSE(report.records.empty());
+    for (const MeasurementRecord& record : report.records) {
+      EXPECT_EQ(record.status, MeasurementStatus::kTimeout) << record.info.id;
+      EXPECT_THAT(record.reason, testing::HasSubstr("cpu:0 did not end its copies up"));
+    }
+    EXPECT_EQ(bandwidth_exit_code(report, false), 5);
+  }
 }
 
 }  // namespace

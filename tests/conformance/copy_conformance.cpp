@@ -144,6 +144,40 @@ TEST_P(CopyConformance, E1_AnotherDevicesMemoryIsRefused) {
   expect_refused(*stream, {away->view(), away_too->view(), "inside elsewhere"});
 }
 
+// M3: a kernel reads and writes pinned memory where the device says that it does, bit by bit;
+// elsewhere, and other host memory anywhere, it is refused.
+TEST_P(CopyConformance, M3_KernelsReachPinnedMemoryWhereTheDeviceSaysSo) {
+  STAGECOACH_REQUIRE_FEATURE(Feature::kMath);
+  constexpr int64_t kCount = 1000;
+  std::vector<uint32_t> words(kCount);
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = 0x7f800000u + static_cast<uint32_t>(i);  // NaN
+  BufferHandle source = pinned_buffer(kCount * 4), target = pinned_buffer(kCount * 4);
+  std::memcpy(source->host_data(), words.data(), words.size() * sizeof(words[0]));
+  BufferHandle memory = device_buffer(kCount * 4);
+  auto stream = new_stream();
+  auto convert = [&](BufferView out, BufferView in) {
+    Ops::Convert request;
+    request.out = {out, DType::kF32, Shape{kCount}};
+    request.in = {in, DType::kF32, Shape{kCount}};
+    request.label = "through pinned memory";
+    return device().ops().convert(*stream, request);
+  };
+  std::vector<float> ordinary(kCount);
+  auto pageable = device().wrap_pageable(ordinary.data(), kCount * 4, "pageable");
+  ASSERT_TRUE(is_ok(pageable));
+  EXPECT_TRUE(has_code(convert(memory->view(), (*pageable)->view()), StatusCode::kInvalidArgument));
+  if (!device().info().kernels_reach_pinned) {
+    EXPECT_TRUE(has_code(convert(memory->view(), source->view()), StatusCode::kInvalidArgument));
+    EXPECT_TRUE(has_code(convert(target->view(), memory->view()), StatusCode::kInvalidArgument));
+    return;
+  }
+  ASSERT_TRUE(is_ok(convert(memory->view(), source->view())));
+  ASSERT_TRUE(is_ok(convert(target->view(), memory->view())));
+  ASSERT_TRUE(is_ok(stream->synchronize()));
+  EXPECT_EQ(std::memcmp(target->host_data(), words.data(), words.size() * sizeof(words[0])), 0);
+}
+
 // E1: there is nothing to wrap or register at no address or of no length.
 TEST_P(CopyConformance, E1_BadHostRangesAreRefused) {
   float value = 0;

@@ -30,14 +30,12 @@ struct BandwidthSuite {
   const char* summary;
   std::vector<std::string> groups;  ///< in the order in which they run
   bool needs_device;                ///< false: what the host alone can tell is measured without one
-  bool is_here = true;              ///< false: a later version will have it
 };
 
 /// All of them: "quick" first.
 const std::vector<BandwidthSuite>& bandwidth_suites();
 
-/// The suite of that name. Invalid argument, with the nearest name, for others and for those that
-/// this version does not have.
+/// The suite of that name. Invalid argument, with the nearest name, for others.
 Result<const BandwidthSuite*> find_bandwidth_suite(const std::string& name);
 
 /// "4K,64K" or "4K:256M:x4" (first, last, factor). Errors name `option`.

@@ -10,6 +10,8 @@
 #include "tools/bandwidth/device_groups.h"
 #include "tools/bandwidth/host_groups.h"
 #include "tools/bandwidth/layer_groups.h"
+#include "tools/bandwidth/local_groups.h"
+#include "tools/bandwidth/overlap_groups.h"
 #include "tools/bandwidth/peer_groups.h"
 #include "tools/bandwidth/transfer_groups.h"
 
@@ -28,7 +30,8 @@ constexpr GroupKind kGroupKinds[] = {
     {"copy", add_copies},           {"duplex", add_duplex},   {"together", add_together},
     {"contention", add_contention}, {"urgent", add_urgent},   {"compute", add_compute},
     {"layers", add_layers},         {"pin", add_pin},         {"p2p", add_peers},
-    {"optim", add_updates, false},  {"host", add_host, false}};
+    {"local", add_local},           {"overlap", add_overlap}, {"optim", add_updates, false},
+    {"host", add_host, false}};
 
 void add_group(const std::string& name, GroupBuilder& builder) {
   for (const GroupKind& kind : kGroupKinds) {
@@ -90,6 +93,7 @@ void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,
       group.run(group.sampling, report);
     } else {
       std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
+      if (group.complete) group.complete(records);
       std::move(records.begin(), records.end(), std::back_inserter(report.records));
     }
     if (after_group) after_group();

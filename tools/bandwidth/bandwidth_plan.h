@@ -25,6 +25,8 @@ struct BandwidthGroup {
   MeasurementGroup measurements;
   /// Where what is measured next depends on what was found: does it all. Else empty.
   std::function<void(const RepetitionOptions&, BandwidthReport&)> run;
+  /// Adds to the records what follows from several of them; may be empty.
+  std::function<void(std::vector<MeasurementRecord>&)> complete;
   std::vector<std::string> ids;  ///< of what is measured, as far as it is known beforehand
   RepetitionOptions sampling;
   ByteCount pinned_bytes = 0;  ///< of the host, at most

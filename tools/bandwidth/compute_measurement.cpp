@@ -65,16 +65,25 @@ Status ComputeMeasurement::prepare() {
   return Status::ok();
 }
 
-Result<Batch> ComputeMeasurement::run(int64_t repeats, int64_t deadline_ns) {
-  int64_t overrun_before_ns = device_.counters().overrun_ns;
+double ComputeMeasurement::flop() const {
+  auto side = static_cast<double>(side_);
+  return 2 * side * side * side;
+}
+
+Result<Timepoint> ComputeMeasurement::issue(Stream& stream) {
   Ops::Matmul request;
   request.out = product_;
   request.a = left_;
   request.b = right_;
   request.label = "compute";
+  return device_.ops().matmul(stream, request);
+}
+
+Result<Batch> ComputeMeasurement::run(int64_t repeats, int64_t deadline_ns) {
+  int64_t overrun_before_ns = device_.counters().overrun_ns;
   STAGECOACH_RETURN_IF_FAILED(stream_->record(*start_));
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
-    STAGECOACH_RETURN_IF_FAILED(device_.ops().matmul(*stream_, request));
+    STAGECOACH_RETURN_IF_FAILED(issue(*stream_));
   }
   STAGECOACH_RETURN_IF_FAILED(stream_->record(*end_));
   STAGECOACH_RETURN_IF_ERROR(await_timepoint(device_, end_->timepoint(), deadline_ns));
@@ -82,9 +91,9 @@ Result<Batch> ComputeMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   STAGECOACH_ASSIGN_OR_RETURN(int64_t end_ns, end_->timestamp_ns());
   Batch batch;
   batch.duration_ns = std::max<int64_t>(1, end_ns - start_ns);
-  auto side = static_cast<double>(side_);
-  double flop = 2 * side * side * side * static_cast<double>(repeats);
-  batch.samples = {{flop / static_cast<double>(batch.duration_ns) * kNsPerSecond / kFlopPerTera}};
+  double flop_per_ns =
+      flop() * static_cast<double>(repeats) / static_cast<double>(batch.duration_ns);
+  batch.samples = {{flop_per_ns * kNsPerSecond / kFlopPerTera}};
   auto overrun_ns = static_cast<double>(device_.counters().overrun_ns - overrun_before_ns);
   if (overrun_ns > 0.01 * static_cast<double>(batch.duration_ns)) {
     batch.flags.push_back(SampleFlag::kOverrun);

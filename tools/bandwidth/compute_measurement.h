@@ -17,6 +17,12 @@ class ComputeMeasurement final : public Measurement {
   Status prepare() override;
   Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
 
+  Device& device() const { return device_; }
+  /// Of a product.
+  double flop() const;
+  /// Enqueues a product, once prepared.
+  Result<Timepoint> issue(Stream& stream);
+
  private:
   Result<TensorView> make_matrix();
 

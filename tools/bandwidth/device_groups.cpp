@@ -9,14 +9,17 @@
 
 namespace stagecoach {
 
+int64_t product_side(const DeviceInfo& device) {
+  constexpr int64_t kCardSide = 8192, kMockSide = 256;
+  return device.is_real_hardware ? kCardSide : kMockSide;
+}
+
 void add_compute(GroupBuilder& builder) {
   BandwidthGroup group = builder.start("compute");
-  // Long enough to fill a card; a mock's pace is the same for any.
-  constexpr int64_t kCardSide = 8192, kMockSide = 256;
   for (const MeasuredDevice& one : builder.devices()) {
     const DeviceInfo& device = one.device->info();
     if (one.device->virtual_time() != nullptr) continue;
-    int64_t side = device.is_real_hardware ? kCardSide : kMockSide;
+    int64_t side = product_side(device);
     MeasurementInfo info;
     info.id = fmt::format("compute/{}/matmul/bf16/{}", device.id, side);
     info.group = "compute";

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "tools/bandwidth/bandwidth_options.h"
 #include "tools/bandwidth/card_findings.h"
+#include "tools/bandwidth/copy_paths.h"
+#include "tools/bandwidth/overlap_shares.h"
 
 namespace stagecoach {
 
@@ -25,6 +28,11 @@ int64_t integer_param(const MeasurementRecord& record, const char* key) {
   return value != nullptr && value->is_integer() ? value->as_integer() : 0;
 }
 
+/// Kernels are no measure of a link.
+bool is_by_kernel(const MeasurementRecord& record) {
+  return text_param(record, "engine") == "kernel";
+}
+
 /// Gathers the findings of a report.
 class ProblemFinder {
  public:
@@ -33,7 +41,7 @@ class ProblemFinder {
       if (record.is_ok()) groups_[record.info.group].push_back(&record);
     }
     for (const MeasurementRecord* record : groups_["copy"]) {
-      if (text_param(*record, "kind") != "pinned") continue;
+      if (text_param(*record, "kind") != "pinned" || is_by_kernel(*record)) continue;
       const MeasurementRecord*& best =
           best_copies_[{text_param(*record, "device"), text_param(*record, "dir")}];
       if (best == nullptr || record->median() > best->median()) best = record;
@@ -52,6 +60,8 @@ class ProblemFinder {
     find_chunk_sizes();
     find_peer_routes();
     find_urgent_waits();
+    add_all(find_copy_paths(report_));
+    add_all(find_overlap(report_));
     find_doubtful();
     for (Finding& finding : find_card_problems(report_)) findings_.push_back(std::move(finding));
     std::stable_sort(findings_.begin(), findings_.end(),
@@ -60,6 +70,10 @@ class ProblemFinder {
   }
 
  private:
+  void add_all(std::vector<Finding> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(findings_));
+  }
+
   void add(Severity severity, std::string text, std::string remedy, Records records) {
     Finding finding{severity, std::move(text), std::move(remedy), {}};
     for (const MeasurementRecord* record : records) finding.results.push_back(record->info.id);
@@ -214,6 +228,7 @@ class ProblemFinder {
       const MeasurementRecord* pinned =
           best_copy(text_param(*record, "device"), text_param(*record, "dir"));
       if (kind == "pinned" || pinned == nullptr || record->median() <= 0) continue;
+      if (!is_largest_of_kind(*record)) continue;
       double factor = pinned->median() / record->median();
       if (factor < kMuchSlower) continue;
       add(Severity::kNote,
@@ -221,6 +236,17 @@ class ProblemFinder {
                       record->info.id),
           "copy from and to pinned memory", {record, pinned});
     }
+  }
+
+  /// Latency decides about small ones.
+  bool is_largest_of_kind(const MeasurementRecord& record) const {
+    auto group = groups_.find(record.info.group);
+    return std::none_of(group->second.begin(), group->second.end(), [&](const auto* other) {
+      for (const char* key : {"device", "dir", "kind"}) {
+        if (text_param(*other, key) != text_param(record, key)) return false;
+      }
+      return integer_param(*other, "size") > integer_param(record, "size");
+    });
   }
 
   /// The smallest chunk that reaches 95 % of the best.
@@ -232,7 +258,7 @@ class ProblemFinder {
       for (const MeasurementRecord* record : groups_["copy"]) {
         bool is_comparable = text_param(*record, "device") == key.first &&
                              text_param(*record, "dir") == key.second &&
-                             text_param(*record, "kind") == "pinned";
+                             text_param(*record, "kind") == "pinned" && !is_by_kernel(*record);
         if (!is_comparable) continue;
         ++sizes;
         bool is_smaller = integer_param(*record, "size") < integer_param(*smallest, "size");

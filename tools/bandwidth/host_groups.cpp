@@ -31,7 +31,12 @@ void add_host(GroupBuilder& builder) {
   ByteCount size = builder.host_bytes(2);
   auto arrays = std::make_shared<HostArrays>(size);
   std::vector<int> threads = builder.thread_counts();
-  for (HostKernel kernel : {HostKernel::kRead, HostKernel::kWrite, HostKernel::kCopy}) {
+  std::vector<HostKernel> kernels = {HostKernel::kRead, HostKernel::kWrite, HostKernel::kCopy,
+                                     HostKernel::kConvert};
+  if (builder.is_full()) {
+    kernels.insert(kernels.end(), {HostKernel::kAccumulate, HostKernel::kTriad});
+  }
+  for (HostKernel kernel : kernels) {
     for (int count : threads) {
       MeasurementInfo info;
       info.id = fmt::format("host/{}/threads{}", host_kernel_name(kernel), count);
@@ -39,6 +44,7 @@ void add_host(GroupBuilder& builder) {
       info.params["kernel"] = host_kernel_name(kernel);
       info.params["threads"] = count;
       info.params["size"] = size;
+      info.params["dram_factor"] = host_pass_bytes(kernel, size).dram_factor();
       group.measurements.push_back(
           std::make_unique<HostMeasurement>(std::move(info), kernel, count, arrays));
     }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "scheduler/op_rates_json.h"
+#include "tools/bandwidth/overlap_shares.h"
 #include "tools/bandwidth/profile_peers.h"
 #include "tools/bandwidth/units.h"
 #include "tools/rated_devices.h"
@@ -27,7 +28,7 @@ class Results {
       std::initializer_list<std::pair<std::string_view, std::string_view>> params) const {
     std::vector<const MeasurementRecord*> found;
     for (const MeasurementRecord& record : report_.records) {
-      bool fits = record.is_ok() && record.info.group == group;
+      bool fits = record.is_ok() && record.info.group == group && !is_by_kernel(record);
       for (const auto& [name, value] : params) {
         const Json* own = record.info.params.find(name);
         fits = fits && own != nullptr && own->is_string() && own->as_string() == value;
@@ -38,6 +39,12 @@ class Results {
   }
 
  private:
+  /// What kernels copy says nothing of copies as training makes them.
+  static bool is_by_kernel(const MeasurementRecord& record) {
+    const Json* engine = record.info.params.find("engine");
+    return engine != nullptr && engine->is_string() && engine->as_string() == "kernel";
+  }
+
   const BandwidthReport& report_;
 };
 
@@ -190,7 +197,18 @@ void add_uplinks(const BandwidthReport& report, MachineProfile& profile) {
   }
 }
 
-Status add_host(const Results& results, MachineProfile& profile) {
+/// What the host's memory carries of copies and updates together: planning charges both to it. Host
+/// threads alone may not get all of it, so what both moved at the same time counts where it is
+/// more; where they hindered each other it is the limit, even if threads that only read got more.
+double host_memory_bytes_per_s(const BandwidthReport& report, double by_threads_bytes_per_s) {
+  const MeasurementRecord* joint = largest_joint_traffic(report);
+  if (joint == nullptr) return by_threads_bytes_per_s;
+  double together = median_of(*joint, "memory") * kBytesPerGb;
+  if (is_joint_limit(report, *joint)) return together;
+  return std::max(together, by_threads_bytes_per_s);
+}
+
+Status add_host(const BandwidthReport& report, const Results& results, MachineProfile& profile) {
   enum Quantity : size_t { kDram = 1 };
   std::vector<const MeasurementRecord*> updates = results.find("optim", {});
   const MeasurementRecord* best = fastest(updates, kDram);
@@ -205,8 +223,8 @@ Status add_host(const Results& results, MachineProfile& profile) {
   const MeasurementRecord* memory = fastest(results.find("host", {}), kDram);
   bool has_devices = !profile.cards.empty();
   if (memory != nullptr && has_devices) {
-    profile.host_memory_bytes_per_s =
-        std::max(memory->median(kDram) * kBytesPerGb, profile.host_work_bytes_per_s);
+    double by_memory = host_memory_bytes_per_s(report, memory->median(kDram) * kBytesPerGb);
+    profile.host_memory_bytes_per_s = std::max(by_memory, profile.host_work_bytes_per_s);
   }
   return Status::ok();
 }
@@ -253,7 +271,7 @@ Result<MachineProfile> build_machine_profile(const BandwidthReport& report,
   STAGECOACH_RETURN_IF_ERROR(add_ops(results, subject.devices, profile));
   add_uplinks(report, profile);
   add_profile_peers(report, profile);
-  STAGECOACH_RETURN_IF_ERROR(add_host(results, profile));
+  STAGECOACH_RETURN_IF_ERROR(add_host(report, results, profile));
   profile.latency_ns = copy_latency_ns(results, subject.devices);
   for (const MeasurementRecord& record : report.records) {
     if (!record.is_ok() || record.flags.empty()) continue;

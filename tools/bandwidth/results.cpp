@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/bandwidth/copy_paths.h"
 #include "tools/exit_code.h"
 
 namespace stagecoach {
@@ -219,6 +220,10 @@ Json bandwidth_json(const BandwidthReport& report, bool has_samples) {
   }
   json["fits"] = Json::array();
   for (const ContentionFit& fit : report.fits) json["fits"].push_back(fit_json(fit));
+  json["copy_paths"] = Json::array();
+  for (const CopyPath& path : fit_copy_paths(report)) {
+    json["copy_paths"].push_back(copy_path_json(path));
+  }
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(finding_json(finding));
   json["notes"] = Json::array();

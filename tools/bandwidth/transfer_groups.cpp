@@ -21,6 +21,13 @@ std::vector<ByteCount> copy_sizes(const GroupBuilder& builder, ByteCount ring) {
   return sizes;
 }
 
+/// What tells latency from rate.
+std::vector<ByteCount> few_sizes(ByteCount ring) {
+  std::vector<ByteCount> sizes = {4 * kKiB, 64 * kKiB, ring / 16};
+  std::erase_if(sizes, [&](ByteCount size) { return size > ring / 16; });
+  return sizes;
+}
+
 std::vector<MemoryKind> kinds(const GroupBuilder& builder) {
   if (!builder.options().kinds.empty()) return builder.options().kinds;
   if (!builder.is_full()) return {MemoryKind::kHostPinned};
@@ -28,19 +35,39 @@ std::vector<MemoryKind> kinds(const GroupBuilder& builder) {
 }
 
 void add_copy(const GroupBuilder& builder, BandwidthGroup& group, const TransferMemories& all,
-              size_t device, LinkDirection direction, ByteCount size, int depth) {
+              size_t device, LinkDirection direction, ByteCount size, int depth,
+              TransferEngine engine = TransferEngine::kCopy) {
   const std::string& name = builder.devices()[device].device->id();
   const char* dir = link_direction_name(direction);
   MemoryKind kind = all[device]->host_kind();
   MeasurementInfo info;
   info.id = fmt::format("copy/{}/{}/{}/{}", name, dir, memory_kind_name(kind), short_size(size));
   if (depth > 0) info.id += fmt::format("/depth{}", depth);
+  if (engine == TransferEngine::kKernel) info.id += "/kernel";
   info.group = "copy";
   info.params = copy_params(name, dir, kind, size);
+  info.params["engine"] = transfer_engine_name(engine);
   info.params["depth"] = depth > 0 ? Json(depth) : Json();
   group.measurements.push_back(std::make_unique<TransferMeasurement>(
       std::move(info), std::vector<TransferFlow>{builder.flow(all, device, direction)},
-      TransferShape{size, depth}));
+      TransferShape{size, depth, engine}));
+}
+
+/// Of pinned memory, by kernels: fewer sizes tell latency and rate.
+void add_kernel_copies(GroupBuilder& builder, BandwidthGroup& group, const TransferMemories& all,
+                       size_t device) {
+  const DeviceInfo& info = builder.devices()[device].device->info();
+  if (!info.kernels_reach_pinned) {
+    return builder.note(fmt::format(
+        "kernels of {} do not reach host memory: copies by kernels are left out", info.id));
+  }
+  std::vector<ByteCount> sizes = builder.options().sizes;
+  if (sizes.empty()) sizes = few_sizes(all[device]->ring_bytes());
+  for (LinkDirection direction : kBothDirections) {
+    for (ByteCount size : sizes) {
+      add_copy(builder, group, all, device, direction, size, 0, TransferEngine::kKernel);
+    }
+  }
 }
 
 void add_copy_depths(const GroupBuilder& builder, BandwidthGroup& group,
@@ -94,8 +121,9 @@ void add_copies(GroupBuilder& builder) {
     for (size_t device = 0; device < builder.devices().size(); ++device) {
       ByteCount ring = all[device]->ring_bytes();
       std::vector<ByteCount> sizes = copy_sizes(builder, ring);
-      // What other kinds cost shows at one size.
-      if (kind != MemoryKind::kHostPinned && builder.options().sizes.empty()) sizes = {ring / 16};
+      bool is_pinned = kind == MemoryKind::kHostPinned;
+      if (!is_pinned && builder.options().sizes.empty()) sizes = few_sizes(ring);
+      if (is_pinned && builder.is_full()) add_kernel_copies(builder, group, all, device);
       for (LinkDirection direction : kBothDirections) {
         for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
       }

@@ -45,6 +45,10 @@ MeasurementInfo complete_info(MeasurementInfo info, const std::vector<TransferFl
 
 }  // namespace
 
+const char* transfer_engine_name(TransferEngine engine) {
+  return engine == TransferEngine::kCopy ? "copy" : "kernel";
+}
+
 std::string TransferFlow::name() const {
   return fmt::format("{} {}", memory->device().id(), link_direction_name(direction));
 }
@@ -78,6 +82,14 @@ TransferMeasurement::~TransferMeasurement() = default;
 
 Status TransferMeasurement::prepare() {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
+    bool reaches = shape_.engine == TransferEngine::kCopy ||
+                   (lane->device().info().kernels_reach_pinned &&
+                    lane->flow.memory->host_kind() == MemoryKind::kHostPinned);
+    if (!reaches) {
+      return unimplemented(fmt::format("kernels of {} do not reach {} host memory",
+                                       lane->device().id(),
+                                       memory_kind_name(lane->flow.memory->host_kind())));
+    }
     if (shape_.chunk_bytes > lane->flow.memory->ring_bytes()) {
       return resource_exhausted(fmt::format(
           "chunks of {} do not fit the memory of {} that copies move ({}); give --working-set",
@@ -110,14 +122,24 @@ Status TransferMeasurement::ready_lanes(int64_t repeats) {
   return Status::ok();
 }
 
+Result<Timepoint> TransferMeasurement::issue_bytes(Lane& lane, const CopyRequest& request) const {
+  if (shape_.engine == TransferEngine::kCopy) return lane.stream->copy(request);
+  Shape words{request.target.size / 4};
+  Ops::Convert same;  // of fp32 to fp32 keeps all bits
+  same.out = {request.target, DType::kF32, words};
+  same.in = {request.source, DType::kF32, words};
+  same.label = request.label;
+  return lane.device().ops().convert(*lane.stream, same);
+}
+
 Status TransferMeasurement::issue_chunk(Lane& lane, int64_t deadline_ns) {
   if (shape_.depth > 0 && lane.issued >= shape_.depth) {
     Timepoint earlier = lane.ends[static_cast<size_t>(lane.issued - shape_.depth)];
     STAGECOACH_RETURN_IF_ERROR(await_timepoint(lane.device(), earlier, deadline_ns));
   }
   ByteCount offset = (lane.issued % lane.slots) * shape_.chunk_bytes;
-  STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, lane.stream->copy(lane.flow.memory->request(
-                                                 lane.flow.direction, offset, shape_.chunk_bytes)));
+  CopyRequest request = lane.flow.memory->request(lane.flow.direction, offset, shape_.chunk_bytes);
+  STAGECOACH_ASSIGN_OR_RETURN(Timepoint end, issue_bytes(lane, request));
   bool is_first = lane.issued == 0, is_last = lane.issued + 1 == lane.chunks;
   ++lane.issued;
   if (shape_.depth > 0) lane.ends.push_back(end);

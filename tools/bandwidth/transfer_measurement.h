@@ -20,10 +20,20 @@ struct TransferFlow {
   std::string name() const;
 };
 
+/// What moves the bytes.
+enum class TransferEngine : uint8_t {
+  kCopy,   ///< a copy engine
+  kKernel  ///< a kernel that reads or writes pinned host memory
+};
+
+/// "copy", "kernel".
+const char* transfer_engine_name(TransferEngine engine);
+
 /// How copies of a measurement are cut and issued.
 struct TransferShape {
   ByteCount chunk_bytes = 0;
   int depth = 0;  ///< chunks issued and not ended, of a stream; 0: any number
+  TransferEngine engine = TransferEngine::kCopy;
 };
 
 /// Copies of one or several streams at the same time: one is a copy, both directions of a device
@@ -49,6 +59,7 @@ class TransferMeasurement final : public Measurement {
   Status ready_lanes(int64_t repeats);
   Status issue_all(int64_t deadline_ns);
   Status issue_chunk(Lane& lane, int64_t deadline_ns);
+  Result<Timepoint> issue_bytes(Lane& lane, const CopyRequest& request) const;
   Result<std::vector<FlowMarks>> collect();
   void share_chunks(const std::vector<FlowMarks>& flows);
   int64_t copy_overrun_ns() const;

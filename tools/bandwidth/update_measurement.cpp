@@ -50,7 +50,7 @@ UpdateMeasurement::UpdateMeasurement(MeasurementInfo info, int threads,
       arrays_(std::move(arrays)) {}
 
 Status UpdateMeasurement::prepare() {
-  pool_ = TaskPool::create(threads_);
+  if (!pool_) pool_ = TaskPool::create(threads_);
   return arrays_->open();
 }
 

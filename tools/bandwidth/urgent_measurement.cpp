@@ -59,10 +59,14 @@ Status UrgentMeasurement::prepare() {
                     format_bytes(shape_.chunk_bytes), format_bytes(shape_.urgent_bytes),
                     format_bytes(memory_->ring_bytes())));
   }
-  STAGECOACH_RETURN_IF_ERROR(memory_->open());
+  return memory_->open();
+}
+
+Status UrgentMeasurement::measure_bulk_alone(int64_t deadline_ns) {
   TransferProbe alone;
   alone.up = shape_.direction == LinkDirection::kUp;
   alone.method = BulkMethod::kWhole;
+  alone.deadline_ns = deadline_ns;
   for (int turn = 0; turn < 2; ++turn) {
     STAGECOACH_ASSIGN_OR_RETURN(TransferProbeResult result,
                                 run_transfer_probe(memory_->device(), probe_memory(), alone));
@@ -71,8 +75,10 @@ Status UrgentMeasurement::prepare() {
   return Status::ok();
 }
 
-Result<Batch> UrgentMeasurement::run(int64_t repeats, int64_t /*deadline_ns*/) {
+Result<Batch> UrgentMeasurement::run(int64_t repeats, int64_t deadline_ns) {
+  if (bytes_per_s_ <= 0) STAGECOACH_RETURN_IF_ERROR(measure_bulk_alone(deadline_ns));
   TransferProbe probe;
+  probe.deadline_ns = deadline_ns;
   probe.up = shape_.direction == LinkDirection::kUp;
   probe.method = shape_.method;
   probe.chunk_bytes = shape_.chunk_bytes;

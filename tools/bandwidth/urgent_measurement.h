@@ -37,10 +37,11 @@ class UrgentMeasurement final : public Measurement {
  private:
   ProbeMemory probe_memory() const;
   ByteCount bulk_bytes() const;
+  Status measure_bulk_alone(int64_t deadline_ns);
 
   const std::shared_ptr<TransferMemory> memory_;
   const UrgentShape shape_;
-  double bytes_per_s_ = 0;  ///< of bulk alone
+  double bytes_per_s_ = 0;  ///< of bulk alone; 0: not measured yet
   uint64_t next_seed_ = 1;
 };
 
