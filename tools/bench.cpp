@@ -23,8 +23,10 @@
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/isolated_groups.h"
 #include "tools/bandwidth/link_load.h"
+#include "tools/bandwidth/memory_steps.h"
 #include "tools/bandwidth/profile_builder.h"
 #include "tools/bandwidth/results_reader.h"
+#include "tools/bandwidth/usable_memory.h"
 #include "tools/bench_options.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
@@ -73,6 +75,8 @@ class BandwidthBench {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
     }
+    if (options_.suite == "memory_steps" || options_.suite == "pin_steps")
+      return take_steps(*suite);
     if (options_.suite == "compare") return compare_files(options_, context_.json);
     if (!options_.files.empty()) {
       return invalid_argument(fmt::format("'{}' is one argument too many; only compare takes files",
@@ -101,9 +105,23 @@ class BandwidthBench {
     paths_ = read_device_paths(devices);
     if (!is_plan_only) wake_links(devices);
     std::vector<MeasuredDevice> measured;
-    for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
+    for (Device* device : devices) {
+      measured.push_back({device, link_rate(device->id()), numa_node(device->id())});
+    }
+    options.run_steps = [this](const std::vector<std::string>& arguments) {
+      return run_steps(arguments);
+    };
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
                                 plan_bandwidth(measured, options, limits.free_bytes, *pool_));
+    if (!is_plan_only) {
+      UsableMemory memory = find_usable_memory(plan, options);
+      if (!memory.note.empty()) {
+        report_.notes.push_back(memory.note);
+        options.most_host = memory.bytes;
+        STAGECOACH_ASSIGN_OR_RETURN(plan,
+                                    plan_bandwidth(measured, options, limits.free_bytes, *pool_));
+      }
+    }
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
     if (is_plan_only) return print_plan(plan);
@@ -123,6 +141,37 @@ class BandwidthBench {
   }
 
  private:
+  /// The suites that take memory step by step and say each; for a process of its own.
+  Result<int> take_steps(const BandwidthSuite& suite) {
+    if (context_.json || !options_.format.empty()) {
+      return invalid_argument(fmt::format(
+          "'bench bandwidth {}' prints lines; leave out --json and --format", options_.suite));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
+    if (!suite.needs_device) {
+      if (options.max_host <= 0) return invalid_argument("memory_steps needs --max-mem");
+      STAGECOACH_RETURN_IF_ERROR(print_touched_steps(options.max_host));
+      return kExitOk;
+    }
+    if (options.max_pinned <= 0) return invalid_argument("pin_steps needs --max-pinned");
+    STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
+    STAGECOACH_RETURN_IF_ERROR(explain_absence(suite));
+    MemoryKind kind = options.kinds.empty() ? MemoryKind::kHostPinned : options.kinds.front();
+    STAGECOACH_RETURN_IF_ERROR(
+        print_pinned_steps(*cards_.pointers().front(), kind, options.max_pinned));
+    return kExitOk;
+  }
+
+  /// Runs such a suite.
+  Result<ChildOutcome> run_steps(const std::vector<std::string>& arguments) const {
+    STAGECOACH_ASSIGN_OR_RETURN(std::string program, own_program());
+    std::vector<std::string> all = {"bench", "bandwidth"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    if (!options_.devices.empty()) all.insert(all.end(), {"--devices", options_.devices});
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t timeout_ns, parse_duration_ns(options_.timeout));
+    return run_child(program, all, timeout_ns, [] { return InterruptGuard::is_interrupted(); });
+  }
+
   /// Without a card only the host is measured; a suite that needs one is refused.
   Status explain_absence(const BandwidthSuite& suite) {
     if (!cards_.devices.empty()) return Status::ok();
@@ -182,6 +231,11 @@ class BandwidthBench {
     return path == paths_.end() ? 0 : path->second.bytes_per_s();
   }
 
+  int numa_node(const std::string& id) const {
+    auto path = paths_.find(id);
+    return path == paths_.end() ? -1 : path->second.numa_node;
+  }
+
   Result<int> measure(BandwidthPlan plan, const std::vector<Gate>& gates) {
     InterruptGuard guard;
     {
@@ -190,12 +244,7 @@ class BandwidthBench {
         progress.phase(fmt::format("measuring {}: {} results, about {:.0f} s", group.name,
                                    group.ids.size(), std::ceil(group.expected_s)));
       };
-      Status written;
-      auto after = [&] {
-        if (written.is_ok()) written = write_files();
-      };
-      run_bandwidth_plan(std::move(plan), report_, before, after);
-      STAGECOACH_RETURN_IF_ERROR(written);
+      run_bandwidth_plan(std::move(plan), report_, before, [this] { keep_files(); });
     }
     report_.is_interrupted = InterruptGuard::is_interrupted();
     return finish(gates);
@@ -217,7 +266,8 @@ class BandwidthBench {
       };
       run.after_group = [&](const BandwidthReport& report) {
         report_ = report;
-        return write_files();
+        keep_files();
+        return Status::ok();
       };
       STAGECOACH_ASSIGN_OR_RETURN(report_, run_isolated(run));
     }
@@ -235,9 +285,14 @@ class BandwidthBench {
       add_regressions(comparison, report_);
       has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
     }
-    STAGECOACH_RETURN_IF_ERROR(write_files());
-    print_report();
+    keep_files();
     int code = bandwidth_exit_code(report_, options_.is_strict);
+    if (!write_failure_.is_ok()) {
+      log_error(write_failure_.message());
+      report_.notes.push_back(write_failure_.message());
+      if (code == kExitOk) code = kExitPartial;
+    }
+    print_report();
     if (report_.is_interrupted) return code;
     Status saved = save_profile();
     if (saved.code() == StatusCode::kFailedPrecondition) {
@@ -247,6 +302,12 @@ class BandwidthBench {
     }
     STAGECOACH_RETURN_IF_ERROR(saved);
     return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
+  }
+
+  /// Writes what there is; a disk that is full by now costs the files and not what was measured.
+  void keep_files() {
+    Status written = write_files();
+    if (write_failure_.is_ok()) write_failure_ = written;
   }
 
   Status write_files() {
@@ -304,6 +365,7 @@ class BandwidthBench {
   CardDevices cards_;
   std::map<std::string, PciPath> paths_;
   BandwidthReport report_;
+  Status write_failure_;
   std::optional<BandwidthReport> baseline_;
 };
 

@@ -82,6 +82,12 @@ Result<BandwidthOptions> read_bandwidth_options(const BenchOptions& options) {
                               positive_size(options.working_set, "--working-set"));
   STAGECOACH_ASSIGN_OR_RETURN(read.max_host, positive_size(options.max_host, "--max-mem"));
   STAGECOACH_ASSIGN_OR_RETURN(read.max_pinned, positive_size(options.max_pinned, "--max-pinned"));
+  if (!options.numa.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(HostNodes nodes, read_host_nodes());
+    STAGECOACH_ASSIGN_OR_RETURN(NumaChoice choice,
+                                choose_numa(options.numa, std::move(nodes), system_node_binder()));
+    read.numa = std::make_shared<const NumaChoice>(std::move(choice));
+  }
   STAGECOACH_RETURN_IF_ERROR(read_sampling(options, read.sampling));
   return read;
 }
@@ -110,6 +116,7 @@ std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
       {"--sizes", options.sizes},
       {"--depth", options.depth},
       {"--mem", options.kinds},
+      {"--numa", options.numa},
       {"--working-set", options.working_set},
       {"--max-mem", options.max_host},
       {"--max-pinned", options.max_pinned},
@@ -148,6 +155,11 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
       {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
+      {"--numa", "NODES",
+       "where host memory lies and threads run: local, remote, all or a node's number; default: "
+       "not "
+       "bound",
+       &options.numa},
       {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
        &options.working_set},
       {"--max-mem", "SIZE",

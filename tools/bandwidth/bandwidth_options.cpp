@@ -81,6 +81,14 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
        "copies between devices, directly and through the host; always isolated",
        {"p2p"},
        true},
+      {"pin_steps",
+       "pins memory step by step until it is refused; `pin` runs it in a process of its own",
+       {},
+       true},
+      {"memory_steps",
+       "touches memory step by step; large measurements run it in a process of their own",
+       {},
+       false},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
       {"overlap", "computing and updates beside copies", {}, true, false}};
   return suites;

@@ -60,6 +60,15 @@ Status apply_filter(const std::string& filter, BandwidthPlan& plan) {
       fmt::format("--filter is '{}'; no measurement has such an id: see them with --list", filter));
 }
 
+void note_nodes(GroupBuilder& builder) {
+  const NumaChoice* numa = builder.options().numa.get();
+  if (numa == nullptr) return;
+  builder.note(numa->note_about("", -1));
+  for (const MeasuredDevice& one : builder.devices()) {
+    builder.note(numa->note_about(one.device->id(), one.numa_node));
+  }
+}
+
 }  // namespace
 
 Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
@@ -73,6 +82,7 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
     return invalid_argument(fmt::format("--group is '{}'; '{}' has {}", options.group,
                                         options.suite, fmt::join(groups, ", ")));
   }
+  note_nodes(builder);
   for (const std::string& group : groups) {
     if (options.group.empty() || group == options.group) add_group(group, builder);
   }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tools/bandwidth/bandwidth_options.h"
+#include "tools/bandwidth/placement_findings.h"
 
 namespace stagecoach {
 
@@ -51,6 +52,7 @@ class ProblemFinder {
     find_peer_routes();
     find_urgent_waits();
     find_doubtful();
+    for (Finding& one : find_placement_problems(report_)) findings_.push_back(std::move(one));
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
     return std::move(findings_);

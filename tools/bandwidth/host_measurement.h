@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "core/task_pool.h"
+#include "memory/node_placement.h"
 #include "memory/pageable_memory.h"
 #include "tools/bandwidth/measurement.h"
+#include "tools/bandwidth/thread_place.h"
 
 namespace stagecoach {
 
@@ -21,11 +24,13 @@ const char* host_kernel_name(HostKernel kernel);
 
 /// Two arrays that measurements of a group share. Taken by the first that needs them.
 struct HostArrays {
-  explicit HostArrays(ByteCount size) : size_bytes(size) {}
+  explicit HostArrays(ByteCount size, std::shared_ptr<NodePlacement> node = nullptr)
+      : size_bytes(size), placement(std::move(node)) {}
   /// Gets and touches them, unless that has been done. Errors: resource exhausted.
   Status open();
 
-  const ByteCount size_bytes;  ///< of each, whole MiB
+  const ByteCount size_bytes;                      ///< of each, whole MiB
+  const std::shared_ptr<NodePlacement> placement;  ///< null: anywhere
   PageableMemory source, target;
 };
 
@@ -35,7 +40,7 @@ class HostMeasurement final : public Measurement {
  public:
   /// `info` needs id, group and params.
   HostMeasurement(MeasurementInfo info, HostKernel kernel, int threads,
-                  std::shared_ptr<HostArrays> arrays);
+                  std::shared_ptr<HostArrays> arrays, ThreadPlace place = {});
 
   Status prepare() override;
   Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
@@ -48,6 +53,8 @@ class HostMeasurement final : public Measurement {
   const HostKernel kernel_;
   const int threads_;
   const std::shared_ptr<HostArrays> arrays_;
+  const ThreadPlace place_;
+  bool is_unverified_ = false;
   std::unique_ptr<TaskPool> pool_;
   std::atomic<uint64_t> sum_{0};  ///< of what was read, so that reading is not left out
 };

@@ -37,6 +37,11 @@ void add_copy(const GroupBuilder& builder, BandwidthGroup& group, const Transfer
   if (depth > 0) info.id += fmt::format("/depth{}", depth);
   info.group = "copy";
   info.params = copy_params(name, dir, kind, size);
+  if (const NodePlacement* placement = all[device]->placement()) {
+    info.id += fmt::format("/node{}", placement->node());
+    info.params["is_local"] =
+        builder.options().numa->is_local(placement->node(), builder.devices()[device].numa_node);
+  }
   info.params["depth"] = depth > 0 ? Json(depth) : Json();
   group.measurements.push_back(std::make_unique<TransferMeasurement>(
       std::move(info), std::vector<TransferFlow>{builder.flow(all, device, direction)},
@@ -85,22 +90,36 @@ void add_urgent_methods(GroupBuilder& builder, BandwidthGroup& group,
   }
 }
 
+/// Those of one kind of memory, on one node where that was asked for.
+void add_copies_of(GroupBuilder& builder, BandwidthGroup group, const TransferMemories& all) {
+  for (size_t device = 0; device < builder.devices().size(); ++device) {
+    if (all[device] == nullptr) continue;
+    ByteCount ring = all[device]->ring_bytes();
+    std::vector<ByteCount> sizes = copy_sizes(builder, ring);
+    // What other kinds cost shows at one size.
+    bool is_pinned = all[device]->host_kind() == MemoryKind::kHostPinned;
+    if (!is_pinned && builder.options().sizes.empty()) sizes = {ring / 16};
+    for (LinkDirection direction : kBothDirections) {
+      for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
+    }
+  }
+  builder.push(std::move(group));
+}
+
 }  // namespace
 
 void add_copies(GroupBuilder& builder) {
   for (MemoryKind kind : kinds(builder)) {
+    std::vector<int> nodes = builder.copy_nodes();
+    for (int node : nodes) {
+      BandwidthGroup group = builder.start("copy");
+      TransferMemories all = builder.memories_on(node, kind, group);
+      add_copies_of(builder, std::move(group), all);
+    }
+    if (!nodes.empty()) continue;
     BandwidthGroup group = builder.start("copy");
     TransferMemories all = builder.memories(kind, group);
-    for (size_t device = 0; device < builder.devices().size(); ++device) {
-      ByteCount ring = all[device]->ring_bytes();
-      std::vector<ByteCount> sizes = copy_sizes(builder, ring);
-      // What other kinds cost shows at one size.
-      if (kind != MemoryKind::kHostPinned && builder.options().sizes.empty()) sizes = {ring / 16};
-      for (LinkDirection direction : kBothDirections) {
-        for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
-      }
-    }
-    builder.push(std::move(group));
+    add_copies_of(builder, std::move(group), all);
   }
 }
 
