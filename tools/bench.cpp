@@ -91,6 +91,11 @@ class BandwidthBench {
     if (options_.is_isolated && !options_.profile_file.empty()) {
       return invalid_argument("--save-profile does not go with --isolate; leave out one of them");
     }
+    if (!options_.numa.empty() && !options_.profile_file.empty()) {
+      return invalid_argument(
+          "--save-profile does not go with --numa, since training is not bound; leave out one of "
+          "them");
+    }
     // A driver may hang in copies between devices; a process for one group is a child already.
     bool is_risky = options_.suite == "p2p" && options_.group.empty();
     if ((options_.is_isolated || is_risky) && !is_plan_only) {
@@ -100,28 +105,19 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
     STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
-    STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+    return measure_here(options, gates, is_plan_only);
+  }
+
+ private:
+  /// In this process, unless only the plan is asked for.
+  Result<int> measure_here(BandwidthOptions& options, const std::vector<Gate>& gates,
+                           bool is_plan_only) {
+    std::optional<InterruptGuard> guard;
+    if (!is_plan_only) guard.emplace();
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
     if (!is_plan_only) wake_links(devices);
-    std::vector<MeasuredDevice> measured;
-    for (Device* device : devices) {
-      measured.push_back({device, link_rate(device->id()), numa_node(device->id())});
-    }
-    options.run_steps = [this](const std::vector<std::string>& arguments) {
-      return run_steps(arguments);
-    };
-    STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
-                                plan_bandwidth(measured, options, limits.free_bytes, *pool_));
-    if (!is_plan_only) {
-      UsableMemory memory = find_usable_memory(plan, options);
-      if (!memory.note.empty()) {
-        report_.notes.push_back(memory.note);
-        options.most_host = memory.bytes;
-        STAGECOACH_ASSIGN_OR_RETURN(plan,
-                                    plan_bandwidth(measured, options, limits.free_bytes, *pool_));
-      }
-    }
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan, make_plan(devices, options, is_plan_only));
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
     if (is_plan_only) return print_plan(plan);
@@ -140,7 +136,26 @@ class BandwidthBench {
     return measure(std::move(plan), gates);
   }
 
- private:
+  /// For as much memory as there really is.
+  Result<BandwidthPlan> make_plan(const std::vector<Device*>& devices, BandwidthOptions& options,
+                                  bool is_plan_only) {
+    STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+    std::vector<MeasuredDevice> measured;
+    for (Device* device : devices) {
+      measured.push_back({device, link_rate(device->id()), numa_node(device->id())});
+    }
+    options.run_steps = [this](const std::vector<std::string>& arguments) {
+      return run_steps(arguments);
+    };
+    Result<BandwidthPlan> plan = plan_bandwidth(measured, options, limits.free_bytes, *pool_);
+    if (!plan.is_ok() || is_plan_only) return plan;
+    UsableMemory memory = find_usable_memory(*plan, options);
+    if (memory.note.empty()) return plan;
+    report_.notes.push_back(memory.note);
+    options.most_host = memory.bytes;
+    return plan_bandwidth(measured, options, limits.free_bytes, *pool_);
+  }
+
   /// The suites that take memory step by step and say each; for a process of its own.
   Result<int> take_steps(const BandwidthSuite& suite) {
     if (context_.json || !options_.format.empty()) {
@@ -237,7 +252,6 @@ class BandwidthBench {
   }
 
   Result<int> measure(BandwidthPlan plan, const std::vector<Gate>& gates) {
-    InterruptGuard guard;
     {
       Progress progress;
       auto before = [&](const BandwidthGroup& group) {

@@ -137,7 +137,7 @@ std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
 std::string bench_command_notes() {
   std::string text = "SUITE is quick unless given:\n";
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    if (suite.is_here) text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+    if (suite.is_here) text += fmt::format("  {:<14}{}\n", suite.name, suite.summary);
   }
   text +=
       "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
@@ -156,10 +156,7 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
       {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
       {"--numa", "NODES",
-       "where host memory lies and threads run: local, remote, all or a node's number; default: "
-       "not "
-       "bound",
-       &options.numa},
+       "of host memory and threads: local, remote, all or a number; default: any", &options.numa},
       {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
        &options.working_set},
       {"--max-mem", "SIZE",

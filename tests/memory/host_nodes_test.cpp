@@ -30,8 +30,8 @@ TEST(HostNodes, KeepTheSystemsNumbersWithTheirGaps) {
 
 // Grace Hopper: memory of the card is a node beside that of the processors.
 TEST(HostNodes, MemoryOnlyNodesHaveNoProcessors) {
-  HostNodes nodes = nodes_of(
-      "Package:2 [NUMANode(memory=2GB indexes=0,1)] [NUMANode(memory=1GB indexes=2,10)] PU:2");
+  HostNodes nodes =
+      nodes_of("Package:2 [NUMANode(memory=2GB indexes=0,2,1,10)] [NUMANode(memory=1GB)] PU:2");
   EXPECT_THAT(nodes.with_cpus(), ElementsAre(0, 1));
   EXPECT_THAT(nodes.with_memory(), ElementsAre(0, 1, 2, 10));
   EXPECT_THAT(nodes.find(1)->cpus, ElementsAre(2, 3));
@@ -50,11 +50,16 @@ TEST(HostNodes, PhantomNodesAreLeftOut) {
   const std::string xml = R"(<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
-  <object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x9" complete_nodeset="0x9" allowed_nodeset="0x9" gp_index="1">
-    <object type="NUMANode" os_index="0" cpuset="0x3" complete_cpuset="0x3" nodeset="0x1" complete_nodeset="0x1" gp_index="2" local_memory="1000000000"/>
-    <object type="NUMANode" os_index="3" cpuset="0x3" complete_cpuset="0x3" nodeset="0x8" complete_nodeset="0x8" gp_index="3" local_memory="0"/>
-    <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x9" complete_nodeset="0x9" gp_index="4"/>
-    <object type="PU" os_index="1" cpuset="0x2" complete_cpuset="0x2" nodeset="0x9" complete_nodeset="0x9" gp_index="5"/>
+  <object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3"
+    nodeset="0x9" complete_nodeset="0x9" allowed_nodeset="0x9" gp_index="1">
+    <object type="NUMANode" os_index="0" cpuset="0x3" complete_cpuset="0x3" nodeset="0x1"
+      complete_nodeset="0x1" gp_index="2" local_memory="1000000000"/>
+    <object type="NUMANode" os_index="3" cpuset="0x3" complete_cpuset="0x3" nodeset="0x8"
+      complete_nodeset="0x8" gp_index="3" local_memory="0"/>
+    <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x9"
+      complete_nodeset="0x9" gp_index="4"/>
+    <object type="PU" os_index="1" cpuset="0x2" complete_cpuset="0x2" nodeset="0x9"
+      complete_nodeset="0x9" gp_index="5"/>
   </object>
 </topology>
 )";

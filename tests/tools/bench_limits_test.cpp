@@ -2,13 +2,17 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/file.h"
 #include "tests/core/json_schema.h"
 #include "tests/core/temporary_folder.h"
@@ -83,6 +87,57 @@ TEST(BenchLimits, WhatTheLimitLeavesIsFoundByTouchingIt) {
 }
 #endif
 
+/// A control group of its own that a process of the test may enter; empty where that is forbidden.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(int64_t limit_bytes) {
+    namespace fs = std::filesystem;
+    const std::pair<const char*, const char*> places[] = {
+        {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}};
+    for (const auto& [parent, limit] : places) {
+      std::error_code error;
+      folder_ = fmt::format("{}/stagecoach_test_{}", parent, ::getpid());
+      if (fs::create_directory(folder_, error) && fs::exists(folder_ + "/" + limit, error)) {
+        std::ofstream file(folder_ + "/" + limit);
+        file << limit_bytes << std::flush;
+        if (file.good()) return;
+      }
+      fs::remove(folder_, error);
+      folder_.clear();
+    }
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+  ~MemoryGroup() {
+    std::error_code error;
+    if (!folder_.empty()) std::filesystem::remove(folder_, error);
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+// Touching more than the group has would end the process: what is asked for beyond it is not taken.
+TEST(BenchLimits, AControlGroupOfTwoGibibytesIsKept) {
+  MemoryGroup group(2 * kGiB);
+  if (group.folder().empty()) GTEST_SKIP() << "control groups cannot be made here";
+  std::string enter = fmt::format("echo $$ >'{}/cgroup.procs' || exit 99;", group.folder());
+  CommandResult result = run_in_shell(
+      enter, fmt::format("copy --mem pageable --sizes 1M --working-set 16M --devices '{}' --json "
+                         "--min-time 0s --reps 3",
+                         kMock));
+  if (result.exit_code == 99) GTEST_SKIP() << "control groups cannot be entered here";
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const Json json = measured_json(result);
+  const Json& memory = *json.find("context")->find("memory");
+  EXPECT_THAT(memory.find("limited_by")->as_string(), HasSubstr("control group"));
+  EXPECT_LE(memory.find("free_bytes")->as_integer(), 2 * kGiB);
+  CommandResult steps = run_in_shell(enter, "memory_steps --max-mem 8G");
+  EXPECT_EQ(steps.exit_code, 0) << steps.errors;
+  EXPECT_THAT(steps.output, HasSubstr("stopped: "));
+}
+
 TEST(BenchLimits, NoHomeAndNothingToWriteToAreNoObstacle) {
   std::string arguments = fmt::format("duplex --devices '{}' --min-time 0s --reps 3 --json", kMock);
   for (const char* before :
@@ -129,14 +184,21 @@ TEST(BenchLimits, WithoutNodesOneStandsIn) {
 constexpr const char* kTwoNodes = R"(<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
-  <object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x9" complete_nodeset="0x9" allowed_nodeset="0x9" gp_index="1">
-    <object type="Group" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="4" kind="1001" subkind="0">
-      <object type="NUMANode" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="3" local_memory="1000000000"/>
-      <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="2"/>
+  <object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3"
+    nodeset="0x9" complete_nodeset="0x9" allowed_nodeset="0x9" gp_index="1">
+    <object type="Group" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1"
+      gp_index="4" kind="1001" subkind="0">
+      <object type="NUMANode" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1"
+        complete_nodeset="0x1" gp_index="3" local_memory="1000000000"/>
+      <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1"
+        complete_nodeset="0x1" gp_index="2"/>
     </object>
-    <object type="Group" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8" complete_nodeset="0x8" gp_index="7" kind="1001" subkind="0">
-      <object type="NUMANode" os_index="3" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8" complete_nodeset="0x8" gp_index="6" local_memory="1000000000"/>
-      <object type="PU" os_index="1" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8" complete_nodeset="0x8" gp_index="5"/>
+    <object type="Group" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8" complete_nodeset="0x8"
+      gp_index="7" kind="1001" subkind="0">
+      <object type="NUMANode" os_index="3" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8"
+        complete_nodeset="0x8" gp_index="6" local_memory="1000000000"/>
+      <object type="PU" os_index="1" cpuset="0x2" complete_cpuset="0x2" nodeset="0x8"
+        complete_nodeset="0x8" gp_index="5"/>
     </object>
   </object>
 </topology>
@@ -173,8 +235,8 @@ TEST(BenchLimits, NodesThatAreNotThereAreNoticed) {
 TEST(BenchLimits, InterruptedInTheMiddleItPrintsWhatWasMeasured) {
   TemporaryFolder folder;
   std::string out = folder.file("out.json");
-  RunningCommand command({"bench", "bandwidth", "quick", "--filter", "^(copy|duplex)", "--devices",
-                          kMock, "--json", "--reps", "400", "--out", out},
+  RunningCommand command({"bench", "bandwidth", "quick", "--filter", "up/pinned/16K|duplex",
+                          "--devices", kMock, "--json", "--reps", "100", "--out", out},
                          ".", no_cards());
   // The first group ends after a while, the second one is interrupted.
   auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -50,14 +50,27 @@ Status apply_filter(const std::string& filter, BandwidthPlan& plan) {
   auto is_left_out = [&](const std::string& id) { return !std::regex_search(id, pattern); };
   for (BandwidthGroup& group : plan.groups) {
     std::erase_if(group.ids, is_left_out);
-    std::erase_if(group.measurements, [&](const std::unique_ptr<Measurement>& one) {
-      return is_left_out(one->info().id);
-    });
+    for (MeasurementGroup* all : {&group.measurements, &group.fallback}) {
+      std::erase_if(*all, [&](const std::unique_ptr<Measurement>& one) {
+        return is_left_out(one->info().id);
+      });
+    }
   }
   std::erase_if(plan.groups, [](const BandwidthGroup& group) { return group.ids.empty(); });
   if (!plan.groups.empty()) return Status::ok();
   return invalid_argument(
       fmt::format("--filter is '{}'; no measurement has such an id: see them with --list", filter));
+}
+
+void run_measurements(BandwidthGroup& group, BandwidthReport& report) {
+  std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
+  bool is_nothing_there = std::all_of(records.begin(), records.end(), [](const auto& record) {
+    return record.status == MeasurementStatus::kSkipped;
+  });
+  std::move(records.begin(), records.end(), std::back_inserter(report.records));
+  if (!is_nothing_there) return;
+  records = run_group(group.fallback, group.sampling);
+  std::move(records.begin(), records.end(), std::back_inserter(report.records));
 }
 
 void note_nodes(GroupBuilder& builder) {
@@ -101,8 +114,7 @@ void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,
     if (group.run) {
       group.run(group.sampling, report);
     } else {
-      std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
-      std::move(records.begin(), records.end(), std::back_inserter(report.records));
+      run_measurements(group, report);
     }
     if (after_group) after_group();
   }

@@ -24,6 +24,7 @@ struct MeasuredDevice {
 struct BandwidthGroup {
   std::string name;
   MeasurementGroup measurements;
+  MeasurementGroup fallback;  ///< measured where none of them can be had
   /// Where what is measured next depends on what was found: does it all. Else empty.
   std::function<void(const RepetitionOptions&, BandwidthReport&)> run;
   std::vector<std::string> ids;  ///< of what is measured, as far as it is known beforehand

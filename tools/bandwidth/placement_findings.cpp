@@ -141,8 +141,8 @@ void find_unpinnable(const BandwidthReport& report, std::vector<Finding>& findin
     findings.push_back(
         {Severity::kWarning,
          fmt::format("{} has no pinned memory for copies: {}", device, record->reason),
-         "measure what is left with --mem registered,pageable, and how much can be "
-         "pinned with `stagecoach bench bandwidth pin`",
+         "plan with registered or pageable memory (--mem registered,pageable); find how much can "
+         "be pinned with `stagecoach bench bandwidth pin`",
          {record->info.id}});
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <utility>
 
 #include "scheduler/bulk_chunk.h"
@@ -90,6 +91,24 @@ void add_urgent_methods(GroupBuilder& builder, BandwidthGroup& group,
   }
 }
 
+/// For hosts that let nothing be pinned: one size of what else there is, in the place of `all`.
+void add_fallback(const GroupBuilder& builder, BandwidthGroup& group, const TransferMemories& all) {
+  if (builder.is_full() || !builder.options().kinds.empty()) return;
+  for (MemoryKind kind : {MemoryKind::kHostRegistered, MemoryKind::kHostPageable}) {
+    BandwidthGroup other = builder.start("copy");
+    TransferMemories memories = builder.memories(kind, other);
+    for (size_t device = 0; device < all.size(); ++device) {
+      if (all[device] == nullptr) continue;
+      for (LinkDirection direction : kBothDirections) {
+        ByteCount size = builder.common_chunk(memories);
+        add_copy_depths(builder, other, memories, device, direction, size);
+      }
+    }
+    std::move(other.measurements.begin(), other.measurements.end(),
+              std::back_inserter(group.fallback));
+  }
+}
+
 /// Those of one kind of memory, on one node where that was asked for.
 void add_copies_of(GroupBuilder& builder, BandwidthGroup group, const TransferMemories& all) {
   for (size_t device = 0; device < builder.devices().size(); ++device) {
@@ -103,6 +122,7 @@ void add_copies_of(GroupBuilder& builder, BandwidthGroup group, const TransferMe
       for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
     }
   }
+  add_fallback(builder, group, all);
   builder.push(std::move(group));
 }
 
