@@ -20,6 +20,10 @@ constexpr ByteCount kTouchedEvery = 4 * kKiB;  ///< the smallest page of any sys
 constexpr const char* kStopped = "stopped: ";
 constexpr const char* kPoisoned = "pinning again: refused";
 
+ByteCount whole_steps(ByteCount size) {
+  return size / MemorySteps::kLeast * MemorySteps::kLeast;
+}
+
 /// Raising it needs no right.
 void be_ended_first() {
   std::ofstream("/proc/self/oom_score_adj") << 1000;
@@ -74,13 +78,13 @@ Status take_memory_steps(const MemorySteps& steps) {
     }
     if (!status.is_ok()) {
       was_refused = true;
-      step = size / 2;
-      if (step < MemorySteps::kLeast) return status;
+      step = whole_steps(size / 2);
+      if (step == 0) return status;
       continue;
     }
     taken += size;
     steps.say(taken, time_ns);
-    if (!was_refused) step = std::clamp(taken / 4, step, MemorySteps::kLargest);
+    if (!was_refused) step = std::clamp(whole_steps(taken / 4), step, MemorySteps::kLargest);
   }
   return Status::ok();
 }

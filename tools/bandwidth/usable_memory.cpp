@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/bandwidth/memory_steps.h"
+#include "tools/exit_code.h"
 
 namespace stagecoach {
 
@@ -22,7 +23,11 @@ UsableMemory find_usable_memory(const BandwidthPlan& plan, const BandwidthOption
   // Interrupted, or no process can be had: what follows finds out.
   if (!outcome.is_ok()) return memory;
   StepsOutcome steps = read_steps(*outcome);
-  memory.bytes = std::min(memory.needed, steps.bytes / 10 * 9);
+  // An interrupt, or a process that could not even begin, says nothing of memory.
+  bool is_answer =
+      outcome->exit_code <= 0 || (outcome->exit_code != kExitInterrupted && steps.bytes > 0);
+  if (!is_answer) return memory;
+  memory.bytes = std::clamp(steps.bytes / 10 * 9, MemorySteps::kLeast, memory.needed);
   if (memory.bytes == memory.needed) return memory;
   memory.note = fmt::format(
       "measured with {} of host memory instead of {}: of {} only {} could be "
