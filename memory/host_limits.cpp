@@ -58,7 +58,9 @@ Result<HostLimits> host_limits(const HostLimitInputs& inputs) {
   limits.free_source = "MemAvailable of /proc/meminfo";
   limits.lockable_bytes = inputs.lockable;
   auto apply = [&limits](std::optional<ByteCount> bytes, const std::string& source) {
-    if (!bytes || *bytes >= limits.free_bytes) return;
+    if (!bytes) return;
+    limits.limited_bytes = std::min(*bytes, limits.limited_bytes.value_or(*bytes));
+    if (*bytes >= limits.free_bytes) return;
     limits.free_bytes = *bytes;
     limits.free_source = source;
   };

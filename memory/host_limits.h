@@ -13,6 +13,9 @@ namespace stagecoach {
 struct HostLimits {
   ByteCount free_bytes = 0;
   std::string free_source;  ///< "MemAvailable", "the control group /sys/fs/cgroup/job", "ulimit -v"
+  /// What control groups and ulimits leave, whatever is free at the moment: where memory appears
+  /// when it is touched (balloons of virtual machines), "free" says too little. Nothing: no limit.
+  std::optional<ByteCount> limited_bytes;
   /// Of page-locked memory by ulimit -l. Not all drivers ask it, so it is no part of a budget: it
   /// explains what could not be pinned.
   std::optional<ByteCount> lockable_bytes;

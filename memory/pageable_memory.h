@@ -13,7 +13,7 @@ namespace stagecoach {
 class PageableMemory {
  public:
   PageableMemory() = default;
-  /// Errors: resource exhausted, with the system's reason.
+  /// Errors: resource exhausted, with the system's reason, what was asked for and what is free.
   static Result<PageableMemory> create(ByteCount size);
 
   std::byte* data() const { return data_.get(); }

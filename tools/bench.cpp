@@ -19,9 +19,11 @@
 #include "tools/bandwidth/findings.h"
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/link_load.h"
+#include "tools/bandwidth/memory_steps.h"
 #include "tools/bandwidth/profile_file.h"
 #include "tools/bandwidth/profile_subject.h"
 #include "tools/bandwidth/results_reader.h"
+#include "tools/bandwidth/usable_memory.h"
 #include "tools/bench_isolated.h"
 #include "tools/bench_options.h"
 #include "tools/bench_profile.h"
@@ -72,6 +74,8 @@ class BandwidthBench {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
     }
+    if (options_.suite == "memory_steps" || options_.suite == "pin_steps")
+      return take_steps(*suite);
     if (options_.suite == "compare") return compare_files(options_, context_.json);
     if (options_.suite == "profile") return run_bench_profile(context_, options_);
     if (!options_.files.empty()) {
@@ -84,6 +88,11 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
     bool is_plan_only = options_.is_list || options_.is_dry_run;
+    if (!options_.numa.empty() && !options_.profile_file.empty()) {
+      return invalid_argument(
+          "--save-profile does not go with --numa, since training is not bound; leave out one of "
+          "them");
+    }
     STAGECOACH_RETURN_IF_ERROR(check_profile_can_be_made(*suite));
     // What cannot be written is found now rather than at the end.
     bool has_profile = !options_.profile_file.empty() && !is_plan_only;
@@ -93,17 +102,22 @@ class BandwidthBench {
     if ((options_.is_isolated || is_risky) && !is_plan_only) return measure_isolated(gates);
     STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
     STAGECOACH_RETURN_IF_ERROR(explain_absence(*suite));
-    STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+    return measure_here(options, gates, is_plan_only);
+  }
+
+ private:
+  /// In this process, unless only the plan is asked for.
+  Result<int> measure_here(BandwidthOptions& options, const std::vector<Gate>& gates,
+                           bool is_plan_only) {
+    std::optional<InterruptGuard> guard;
+    if (!is_plan_only) guard.emplace();
     std::vector<Device*> devices = cards_.pointers();
     paths_ = read_device_paths(devices);
     std::vector<DeviceInfo> infos;
     for (Device* device : devices) infos.push_back(device->info());
     STAGECOACH_ASSIGN_OR_RETURN(watch_, CardWatch::start(infos));
     if (!is_plan_only) wake_links(devices);
-    std::vector<MeasuredDevice> measured;
-    for (Device* device : devices) measured.push_back({device, link_rate(device->id())});
-    STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan,
-                                plan_bandwidth(measured, options, limits.free_bytes, *pool_));
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthPlan plan, make_plan(devices, options, is_plan_only));
     report_.context = measurement_context(devices, paths_);
     report_.context["suite"] = options_.suite;
     STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(report_));
@@ -119,7 +133,57 @@ class BandwidthBench {
     return measure(std::move(plan), gates);
   }
 
- private:
+  /// For as much memory as there really is.
+  Result<BandwidthPlan> make_plan(const std::vector<Device*>& devices, BandwidthOptions& options,
+                                  bool is_plan_only) {
+    STAGECOACH_ASSIGN_OR_RETURN(HostLimits limits, read_host_limits());
+    std::vector<MeasuredDevice> measured;
+    for (Device* device : devices) {
+      measured.push_back({device, link_rate(device->id()), numa_node(device->id())});
+    }
+    options.run_steps = [this](const std::vector<std::string>& arguments) {
+      return run_steps(arguments);
+    };
+    Result<BandwidthPlan> plan = plan_bandwidth(measured, options, limits.free_bytes, *pool_);
+    if (!plan.is_ok() || is_plan_only) return plan;
+    UsableMemory memory = find_usable_memory(*plan, options);
+    if (memory.note.empty()) return plan;
+    report_.notes.push_back(memory.note);
+    options.most_host = memory.bytes;
+    return plan_bandwidth(measured, options, limits.free_bytes, *pool_);
+  }
+
+  /// The suites that take memory step by step and say each; for a process of its own.
+  Result<int> take_steps(const BandwidthSuite& suite) {
+    if (context_.json || !options_.format.empty()) {
+      return invalid_argument(fmt::format(
+          "'bench bandwidth {}' prints lines; leave out --json and --format", options_.suite));
+    }
+    STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
+    if (!suite.needs_device) {
+      if (options.max_host <= 0) return invalid_argument("memory_steps needs --max-mem");
+      STAGECOACH_RETURN_IF_ERROR(print_touched_steps(options.max_host));
+      return kExitOk;
+    }
+    if (options.max_pinned <= 0) return invalid_argument("pin_steps needs --max-pinned");
+    STAGECOACH_ASSIGN_OR_RETURN(cards_, open_cards(context_.backends, options_.devices));
+    STAGECOACH_RETURN_IF_ERROR(explain_absence(suite));
+    MemoryKind kind = options.kinds.empty() ? MemoryKind::kHostPinned : options.kinds.front();
+    STAGECOACH_RETURN_IF_ERROR(
+        print_pinned_steps(*cards_.pointers().front(), kind, options.max_pinned));
+    return kExitOk;
+  }
+
+  /// Runs such a suite.
+  Result<ChildOutcome> run_steps(const std::vector<std::string>& arguments) const {
+    STAGECOACH_ASSIGN_OR_RETURN(std::string program, own_program());
+    std::vector<std::string> all = {"bench", "bandwidth"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    if (!options_.devices.empty()) all.insert(all.end(), {"--devices", options_.devices});
+    STAGECOACH_ASSIGN_OR_RETURN(int64_t timeout_ns, parse_duration_ns(options_.timeout));
+    return run_child(program, all, timeout_ns, [] { return InterruptGuard::is_interrupted(); });
+  }
+
   /// Without a card only the host is measured; a suite that needs one is refused.
   Status explain_absence(const BandwidthSuite& suite) {
     if (!cards_.devices.empty()) return Status::ok();
@@ -180,22 +244,24 @@ class BandwidthBench {
     return path == paths_.end() ? 0 : path->second.bytes_per_s();
   }
 
+  int numa_node(const std::string& id) const {
+    auto path = paths_.find(id);
+    return path == paths_.end() ? -1 : path->second.numa_node;
+  }
+
   Result<int> measure(BandwidthPlan plan, const std::vector<Gate>& gates) {
-    InterruptGuard guard;
     {
       Progress progress;
       auto before = [&](const BandwidthGroup& group) {
         progress.phase(fmt::format("measuring {}: {} results, about {:.0f} s", group.name,
                                    group.ids.size(), std::ceil(group.expected_s)));
       };
-      Status written;
-      auto after = [&] {
+      auto after = [this] {
         watch_->look();
         watch_->describe(report_.context);
-        if (written.is_ok()) written = write_files();
+        keep_files();
       };
       run_bandwidth_plan(std::move(plan), report_, before, after);
-      STAGECOACH_RETURN_IF_ERROR(written);
       // The devices stay open meanwhile: closing one waits for whatever hangs in it.
       add_peers_for_profile(options_, progress, report_);
     }
@@ -213,7 +279,8 @@ class BandwidthBench {
       run.after_plan = [&](const BandwidthReport& plan) { return check_device_for_profile(plan); };
       run.after_group = [&](const BandwidthReport& report) {
         report_ = report;
-        return write_files();
+        keep_files();
+        return Status::ok();
       };
       STAGECOACH_ASSIGN_OR_RETURN(report_, run_isolated(run));
       add_peers_for_profile(options_, progress, report_);
@@ -232,9 +299,14 @@ class BandwidthBench {
       add_regressions(comparison, report_);
       has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
     }
-    STAGECOACH_RETURN_IF_ERROR(write_files());
-    print_report();
+    keep_files();
     int code = bandwidth_exit_code(report_, options_.is_strict);
+    if (!write_failure_.is_ok()) {
+      log_error(write_failure_.message());
+      report_.notes.push_back(write_failure_.message());
+      if (code == kExitOk) code = kExitPartial;
+    }
+    print_report();
     if (report_.is_interrupted) return code;
     Status saved = save_profile();
     if (saved.code() == StatusCode::kFailedPrecondition) {
@@ -244,6 +316,12 @@ class BandwidthBench {
     }
     STAGECOACH_RETURN_IF_ERROR(saved);
     return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
+  }
+
+  /// Writes what there is; a disk that is full by now costs the files and not what was measured.
+  void keep_files() {
+    Status written = write_files();
+    if (write_failure_.is_ok()) write_failure_ = written;
   }
 
   Status write_files() {
@@ -302,6 +380,7 @@ class BandwidthBench {
   std::map<std::string, PciPath> paths_;
   std::optional<CardWatch> watch_;
   BandwidthReport report_;
+  Status write_failure_;
   std::optional<BandwidthReport> baseline_;
 };
 

@@ -82,6 +82,12 @@ Result<BandwidthOptions> read_bandwidth_options(const BenchOptions& options) {
                               positive_size(options.working_set, "--working-set"));
   STAGECOACH_ASSIGN_OR_RETURN(read.max_host, positive_size(options.max_host, "--max-mem"));
   STAGECOACH_ASSIGN_OR_RETURN(read.max_pinned, positive_size(options.max_pinned, "--max-pinned"));
+  if (!options.numa.empty()) {
+    STAGECOACH_ASSIGN_OR_RETURN(HostNodes nodes, read_host_nodes());
+    STAGECOACH_ASSIGN_OR_RETURN(NumaChoice choice,
+                                choose_numa(options.numa, std::move(nodes), system_node_binder()));
+    read.numa = std::make_shared<const NumaChoice>(std::move(choice));
+  }
   STAGECOACH_RETURN_IF_ERROR(read_sampling(options, read.sampling));
   return read;
 }
@@ -110,6 +116,7 @@ std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
       {"--sizes", options.sizes},
       {"--depth", options.depth},
       {"--mem", options.kinds},
+      {"--numa", options.numa},
       {"--working-set", options.working_set},
       {"--max-mem", options.max_host},
       {"--max-pinned", options.max_pinned},
@@ -130,7 +137,7 @@ std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
 std::string bench_command_notes() {
   std::string text = "SUITE is quick unless given:\n";
   for (const BandwidthSuite& suite : bandwidth_suites()) {
-    text += fmt::format("  {:<12}{}\n", suite.name, suite.summary);
+    text += fmt::format("  {:<14}{}\n", suite.name, suite.summary);
   }
   text +=
       "Rates are in GB/s of 1e9 bytes, sizes in binary units. Exit codes: 2 no usable device, 3\n"
@@ -149,6 +156,8 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
       {"--depth", "LIST", "chunks issued ahead: 1,2,8; default: any number", &options.depth},
       {"--mem", "LIST", "host memory: pinned,registered,pageable", &options.kinds},
+      {"--numa", "NODES",
+       "of host memory and threads: local, remote, all or a number; default: any", &options.numa},
       {"--working-set", "SIZE", "memory that copies go round, a device and direction; default 1G",
        &options.working_set},
       {"--max-mem", "SIZE",

@@ -13,7 +13,7 @@ namespace stagecoach {
 /// The command line of `bench`, as text.
 struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
-  std::string sizes, depth, kinds, working_set, max_host, max_pinned, filter, group;
+  std::string sizes, depth, kinds, numa, working_set, max_host, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
   std::string csv_file, out_file, profile_file;
   std::vector<std::string> fail_below, files;

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/thread_task_pool.h"
+
 namespace stagecoach {
 namespace {
 
@@ -19,6 +21,23 @@ TEST(TaskPool, CallsEveryIndexOnce) {
       for (const std::atomic<int>& call : calls) ASSERT_EQ(call.load(), 1);
     }
   }
+}
+
+// Threads that can be bound: each begins with what it was told to do, and the caller is left alone.
+TEST(ThreadTaskPool, EveryThreadOfItsOwnBeginsWithOnStart) {
+  std::atomic<int> started{0};
+  std::thread::id caller = std::this_thread::get_id();
+  {
+    std::unique_ptr<TaskPool> pool = create_thread_task_pool(4, [&] {
+      EXPECT_NE(std::this_thread::get_id(), caller);
+      ++started;
+    });
+    EXPECT_EQ(pool->thread_count(), 4);
+    std::atomic<int> calls{0};
+    pool->parallel_for(100, [&](int64_t) { ++calls; });
+    EXPECT_EQ(calls.load(), 100);
+  }
+  EXPECT_EQ(started.load(), 3);
 }
 
 TEST(TaskPool, FewerThanOneThreadMeansOne) {

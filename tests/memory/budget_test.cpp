@@ -138,6 +138,10 @@ TEST_F(HostLimitsTest, UlimitsCount) {
   inputs.lockable = 64 * kKiB;
   EXPECT_EQ(limits().free_bytes, 2000);
   EXPECT_EQ(limits().free_source, "ulimit -d");
+  EXPECT_EQ(limits().limited_bytes, 2000);
+  inputs.address_space = inputs.data_segment = ByteCount{1} << 50;
+  EXPECT_EQ(limits().limited_bytes, ByteCount{1} << 50) << "whatever is free";
+  EXPECT_THAT(limits().free_source, ::testing::HasSubstr("MemAvailable"));
   EXPECT_EQ(limits().lockable_bytes, 64 * kKiB);
 }
 

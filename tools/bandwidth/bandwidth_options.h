@@ -1,11 +1,15 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/bytes.h"
 #include "core/status.h"
 #include "hal/memory_kind.h"
+#include "tools/bandwidth/child_process.h"
+#include "tools/bandwidth/numa_choice.h"
 #include "tools/bandwidth/sampler.h"
 
 namespace stagecoach {
@@ -21,6 +25,11 @@ struct BandwidthOptions {
   ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
   std::string group;              ///< of the suite, alone; empty: all
   std::string filter;             ///< regular expression that ids must match; empty: all
+  std::shared_ptr<const NumaChoice> numa;  ///< null: memory and threads are where they come to be
+  ByteCount most_host = 0;  ///< that all of a group may take, whatever was asked for; 0: no limit
+  /// Runs this program in a process of its own with these arguments behind "bench bandwidth" and
+  /// those that say which devices (see MemorySteps). Empty: there is no such program.
+  std::function<Result<ChildOutcome>(const std::vector<std::string>&)> run_steps;
   RepetitionOptions sampling;
 };
 

@@ -53,15 +53,42 @@ Status filter_plan(const std::string& filter, BandwidthPlan& plan) {
   auto is_left_out = [&](const std::string& id) { return !std::regex_search(id, pattern); };
   for (BandwidthGroup& group : plan.groups) {
     std::erase_if(group.ids, is_left_out);
-    std::erase_if(group.measurements, [&](const std::unique_ptr<Measurement>& one) {
-      return is_left_out(one->info().id);
-    });
+    for (MeasurementGroup* all : {&group.measurements, &group.fallback}) {
+      std::erase_if(*all, [&](const std::unique_ptr<Measurement>& one) {
+        return is_left_out(one->info().id);
+      });
+    }
   }
   std::erase_if(plan.groups, [](const BandwidthGroup& group) { return group.ids.empty(); });
   if (!plan.groups.empty()) return Status::ok();
   return invalid_argument(
       fmt::format("--filter is '{}'; no measurement has such an id: see them with --list", filter));
 }
+
+namespace {
+
+void run_measurements(BandwidthGroup& group, BandwidthReport& report) {
+  std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
+  if (group.complete) group.complete(records);
+  bool is_nothing_there = std::all_of(records.begin(), records.end(), [](const auto& record) {
+    return record.status == MeasurementStatus::kSkipped;
+  });
+  std::move(records.begin(), records.end(), std::back_inserter(report.records));
+  if (!is_nothing_there) return;
+  records = run_group(group.fallback, group.sampling);
+  std::move(records.begin(), records.end(), std::back_inserter(report.records));
+}
+
+void note_nodes(GroupBuilder& builder) {
+  const NumaChoice* numa = builder.options().numa.get();
+  if (numa == nullptr) return;
+  builder.note(numa->note_about("", -1));
+  for (const MeasuredDevice& one : builder.devices()) {
+    builder.note(numa->note_about(one.device->id(), one.numa_node));
+  }
+}
+
+}  // namespace
 
 Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
                                      const BandwidthOptions& options, ByteCount free_bytes,
@@ -74,6 +101,7 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
     return invalid_argument(fmt::format("--group is '{}'; '{}' has {}", options.group,
                                         options.suite, fmt::join(groups, ", ")));
   }
+  note_nodes(builder);
   for (const std::string& group : groups) {
     if (options.group.empty() || group == options.group) add_group(group, builder);
   }
@@ -92,9 +120,7 @@ void run_bandwidth_plan(BandwidthPlan plan, BandwidthReport& report,
     if (group.run) {
       group.run(group.sampling, report);
     } else {
-      std::vector<MeasurementRecord> records = run_group(group.measurements, group.sampling);
-      if (group.complete) group.complete(records);
-      std::move(records.begin(), records.end(), std::back_inserter(report.records));
+      run_measurements(group, report);
     }
     if (after_group) after_group();
   }

@@ -17,12 +17,14 @@ namespace stagecoach {
 struct MeasuredDevice {
   Device* device = nullptr;
   double link_bytes_per_s = 0;  ///< each way, by PCIe; 0: what the device itself says
+  int numa_node = -1;           ///< that it is attached to; -1: unknown
 };
 
 /// Measurements that run together and share memory, which they take when they run.
 struct BandwidthGroup {
   std::string name;
   MeasurementGroup measurements;
+  MeasurementGroup fallback;  ///< measured where none of them can be had
   /// Where what is measured next depends on what was found: does it all. Else empty.
   std::function<void(const RepetitionOptions&, BandwidthReport&)> run;
   /// Adds to the records what follows from several of them; may be empty.
@@ -30,6 +32,7 @@ struct BandwidthGroup {
   std::vector<std::string> ids;  ///< of what is measured, as far as it is known beforehand
   RepetitionOptions sampling;
   ByteCount pinned_bytes = 0;  ///< of the host, at most
+  ByteCount host_bytes = 0;    ///< other memory of the host
   double expected_s = 0;       ///< about how long it takes
 };
 

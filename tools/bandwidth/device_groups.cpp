@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/bandwidth/compute_measurement.h"
+#include "tools/bandwidth/pin_limit.h"
 #include "tools/bandwidth/pin_measurement.h"
 
 namespace stagecoach {
@@ -53,6 +54,7 @@ void add_pin(GroupBuilder& builder) {
   group.sampling.warm_up_limit_ns = std::min<int64_t>(group.sampling.warm_up_limit_ns, 300'000'000);
   group.sampling.most_reruns = 0;
   builder.push(std::move(group));
+  add_pin_limits(builder);
 }
 
 }  // namespace stagecoach

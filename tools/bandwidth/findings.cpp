@@ -11,6 +11,7 @@
 #include "tools/bandwidth/card_findings.h"
 #include "tools/bandwidth/copy_paths.h"
 #include "tools/bandwidth/overlap_shares.h"
+#include "tools/bandwidth/placement_findings.h"
 
 namespace stagecoach {
 
@@ -64,6 +65,7 @@ class ProblemFinder {
     add_all(find_overlap(report_));
     find_doubtful();
     for (Finding& finding : find_card_problems(report_)) findings_.push_back(std::move(finding));
+    for (Finding& one : find_placement_problems(report_)) findings_.push_back(std::move(one));
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
     return std::move(findings_);

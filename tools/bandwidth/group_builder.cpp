@@ -33,16 +33,51 @@ ByteCount GroupBuilder::ring_bytes(const Device& device) const {
   ring = std::min(ring, pinned / (2 * std::ssize(devices_)));
   if (options_.working_set > 0) ring = options_.working_set;
   ring = std::min(ring, info.memory_bytes / 4);
+  if (options_.most_host > 0)
+    ring = std::min(ring, options_.most_host / (2 * std::ssize(devices_)));
   return std::max(kLeastRing, ring / kLeastRing * kLeastRing);
+}
+
+std::shared_ptr<TransferMemory> GroupBuilder::memory_of(size_t device, MemoryKind kind,
+                                                        std::shared_ptr<NodePlacement> placement,
+                                                        BandwidthGroup& group) const {
+  ByteCount ring = ring_bytes(*devices_[device].device);
+  // A simulated device takes nothing.
+  if (devices_[device].device->virtual_time() == nullptr) group.pinned_bytes += 2 * ring;
+  uint64_t seed = options_.sampling.seed + device;
+  return std::make_shared<TransferMemory>(*devices_[device].device, ring, kind, seed, pool_,
+                                          std::move(placement));
 }
 
 TransferMemories GroupBuilder::memories(MemoryKind kind, BandwidthGroup& group) const {
   TransferMemories all;
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    std::shared_ptr<NodePlacement> placement;
+    if (const NumaChoice* numa = options_.numa.get()) {
+      placement = numa->placement(numa->copy_nodes(devices_[device].numa_node).front());
+    }
+    all.push_back(memory_of(device, kind, std::move(placement), group));
+  }
+  return all;
+}
+
+std::vector<int> GroupBuilder::copy_nodes() const {
+  std::vector<int> nodes;
+  if (options_.numa == nullptr) return nodes;
   for (const MeasuredDevice& one : devices_) {
-    ByteCount ring = ring_bytes(*one.device);
-    uint64_t seed = options_.sampling.seed + all.size();
-    all.push_back(std::make_shared<TransferMemory>(*one.device, ring, kind, seed, pool_));
-    group.pinned_bytes += 2 * ring;
+    for (int node : options_.numa->copy_nodes(one.numa_node)) {
+      if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+    }
+  }
+  return nodes;
+}
+
+TransferMemories GroupBuilder::memories_on(int node, MemoryKind kind, BandwidthGroup& group) const {
+  TransferMemories all(devices_.size());
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    std::vector<int> nodes = options_.numa->copy_nodes(devices_[device].numa_node);
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;
+    all[device] = memory_of(device, kind, options_.numa->placement(node), group);
   }
   return all;
 }
@@ -59,8 +94,8 @@ ByteCount GroupBuilder::common_chunk(const TransferMemories& all) const {
   return chunk;
 }
 
-std::vector<int> GroupBuilder::thread_counts() const {
-  int most = pool_.thread_count();
+std::vector<int> GroupBuilder::thread_counts(int most) const {
+  most = most > 0 ? std::min(most, pool_.thread_count()) : pool_.thread_count();
   std::vector<int> threads = {1, most};
   if (is_full()) {
     for (int count = 2; count < most; count *= 2) threads.insert(threads.end() - 1, count);
@@ -78,6 +113,7 @@ ByteCount GroupBuilder::host_bytes(int arrays) {
   ByteCount caches = last_level_cache_bytes();
   ByteCount enough = is_mock ? kOfMocks * arrays : std::clamp(kCaches * caches, kLeast, kMost);
   ByteCount most = options_.max_host > 0 ? options_.max_host : free_bytes_ / 4;
+  if (options_.most_host > 0) most = std::min(most, options_.most_host);
   ByteCount all = std::min(enough, most);
   if (!is_mock && all < kCaches * caches) {
     note(fmt::format(
@@ -107,6 +143,7 @@ void GroupBuilder::push(BandwidthGroup group) {
 }
 
 void GroupBuilder::note(std::string text) {
+  if (text.empty()) return;
   if (std::find(plan_.notes.begin(), plan_.notes.end(), text) != plan_.notes.end()) return;
   plan_.notes.push_back(std::move(text));
 }

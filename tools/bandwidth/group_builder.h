@@ -28,6 +28,7 @@ class GroupBuilder {
   std::span<const MeasuredDevice> devices() const { return devices_; }
   const BandwidthOptions& options() const { return options_; }
   TaskPool& pool() const { return pool_; }
+  ByteCount free_bytes() const { return free_bytes_; }
   /// `quick` measures less of everything; whoever asks for one suite gets all of it.
   bool is_full() const { return options_.suite != "quick"; }
 
@@ -35,11 +36,16 @@ class GroupBuilder {
   ByteCount ring_bytes(const Device& device) const;
   /// Such memory of every device; what it pins is added to `group`.
   TransferMemories memories(MemoryKind kind, BandwidthGroup& group) const;
+  /// The same on NUMA node `node`; null for devices that are not to be measured there.
+  TransferMemories memories_on(int node, MemoryKind kind, BandwidthGroup& group) const;
+  /// The nodes that any device's memory is to be measured on; empty: nobody asked.
+  std::vector<int> copy_nodes() const;
   TransferFlow flow(const TransferMemories& all, size_t device, LinkDirection direction) const;
   /// Of copies that run at the same time.
   ByteCount common_chunk(const TransferMemories& all) const;
-  /// One thread to all of them: every power of two in between in full runs.
-  std::vector<int> thread_counts() const;
+  /// One thread to all of them (`most`: to so many, if there are): every power of two in between in
+  /// full runs.
+  std::vector<int> thread_counts(int most = 0) const;
   /// Bytes of each of `arrays` that host threads go through: far more than caches hold, at most a
   /// quarter of the free memory together. Mocks are for trying out, and need not wait for it.
   ByteCount host_bytes(int arrays);
@@ -48,12 +54,16 @@ class GroupBuilder {
   BandwidthGroup start(const std::string& name) const;
   /// Adds a group to the plan, with the ids of its measurements; an empty one is left out.
   void push(BandwidthGroup group);
-  /// Says, once, what was left out and why.
+  /// Says, once, what was left out and why; nothing where that is empty.
   void note(std::string text);
 
   BandwidthPlan take() { return std::move(plan_); }
 
  private:
+  std::shared_ptr<TransferMemory> memory_of(size_t device, MemoryKind kind,
+                                            std::shared_ptr<NodePlacement> placement,
+                                            BandwidthGroup& group) const;
+
   const std::span<const MeasuredDevice> devices_;
   const BandwidthOptions& options_;
   const ByteCount free_bytes_;

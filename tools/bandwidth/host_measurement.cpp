@@ -96,6 +96,10 @@ Status HostArrays::open() {
   if (source.data() != nullptr) return Status::ok();
   STAGECOACH_ASSIGN_OR_RETURN(target, PageableMemory::create(size_bytes));
   STAGECOACH_ASSIGN_OR_RETURN(PageableMemory pages, PageableMemory::create(size_bytes));
+  if (placement != nullptr) {
+    placement->place(target.data(), size_bytes);
+    placement->place(pages.data(), size_bytes);
+  }
   // Pages that were never touched all are one page of zeros.
   auto* words = reinterpret_cast<uint32_t*>(pages.data());
   for (ByteCount word = 0; word < size_bytes / 4; ++word) {
@@ -107,15 +111,20 @@ Status HostArrays::open() {
 }
 
 HostMeasurement::HostMeasurement(MeasurementInfo info, HostKernel kernel, int threads,
-                                 std::shared_ptr<HostArrays> arrays)
+                                 std::shared_ptr<HostArrays> arrays, ThreadPlace place)
     : Measurement(complete_host_info(std::move(info), kernel, arrays->size_bytes)),
       kernel_(kernel),
       threads_(threads),
-      arrays_(std::move(arrays)) {}
+      arrays_(std::move(arrays)),
+      place_(std::move(place)) {}
 
 Status HostMeasurement::prepare() {
-  if (!pool_) pool_ = TaskPool::create(threads_);
-  return arrays_->open();
+  if (!pool_) pool_ = create_pool_at(place_, threads_);
+  STAGECOACH_RETURN_IF_ERROR(arrays_->open());
+  std::string doubt = doubt_of(arrays_->placement.get(), place_);
+  is_unverified_ = !doubt.empty();
+  if (is_unverified_) set_param("placement", doubt);
+  return Status::ok();
 }
 
 Status HostMeasurement::poison() {
@@ -170,11 +179,14 @@ void HostMeasurement::run_pass() {
 }
 
 Result<Batch> HostMeasurement::run(int64_t repeats, int64_t /*deadline_ns*/) {
-  int64_t start_ns = RealClock::instance().now_ns();
-  for (int64_t repeat = 0; repeat < repeats; ++repeat) run_pass();
-  passes_ += repeats;
   Batch batch;
-  batch.duration_ns = std::max<int64_t>(1, RealClock::instance().now_ns() - start_ns);
+  static_cast<void>(run_at(place_, [&] {
+    int64_t start_ns = RealClock::instance().now_ns();
+    for (int64_t repeat = 0; repeat < repeats; ++repeat) run_pass();
+    batch.duration_ns = std::max<int64_t>(1, RealClock::instance().now_ns() - start_ns);
+  }));
+  passes_ += repeats;
+  if (is_unverified_) batch.flags.push_back(SampleFlag::kUnverified);
   HostPassBytes bytes = host_pass_bytes(kernel_, arrays_->size_bytes);
   double passes_per_s =
       static_cast<double>(repeats) / static_cast<double>(batch.duration_ns) * kNsPerSecond;

@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "core/task_pool.h"
+#include "memory/node_placement.h"
 #include "memory/pageable_memory.h"
 #include "tools/bandwidth/measurement.h"
+#include "tools/bandwidth/thread_place.h"
 
 namespace stagecoach {
 
@@ -36,11 +39,13 @@ HostPassBytes host_pass_bytes(HostKernel kernel, ByteCount size_bytes);
 /// Two arrays that measurements of a group share. Taken by the first that needs them. The source's
 /// words are fp32 numbers below 2, and so are both of their halves as bf16.
 struct HostArrays {
-  explicit HostArrays(ByteCount size) : size_bytes(size) {}
+  explicit HostArrays(ByteCount size, std::shared_ptr<NodePlacement> node = nullptr)
+      : size_bytes(size), placement(std::move(node)) {}
   /// Gets and touches them, unless that has been done. Errors: resource exhausted.
   Status open();
 
-  const ByteCount size_bytes;  ///< of each, whole MiB
+  const ByteCount size_bytes;                      ///< of each, whole MiB
+  const std::shared_ptr<NodePlacement> placement;  ///< null: anywhere
   PageableMemory source, target;
 };
 
@@ -50,7 +55,7 @@ class HostMeasurement final : public Measurement {
  public:
   /// `info` needs id, group and params.
   HostMeasurement(MeasurementInfo info, HostKernel kernel, int threads,
-                  std::shared_ptr<HostArrays> arrays);
+                  std::shared_ptr<HostArrays> arrays, ThreadPlace place = {});
 
   Status prepare() override;
   Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
@@ -64,6 +69,8 @@ class HostMeasurement final : public Measurement {
   const HostKernel kernel_;
   const int threads_;
   const std::shared_ptr<HostArrays> arrays_;
+  const ThreadPlace place_;
+  bool is_unverified_ = false;
   std::unique_ptr<TaskPool> pool_;
   std::atomic<uint64_t> sum_{0};  ///< of what was read, so that reading is not left out
   int64_t passes_ = 0;            ///< since the target was spoilt

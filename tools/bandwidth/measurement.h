@@ -69,6 +69,10 @@ class Measurement {
   /// Most repeats a batch may have.
   virtual int64_t most_repeats() const { return int64_t{1} << 16; }
 
+ protected:
+  /// For `prepare`: says what turned out only then.
+  void set_param(const char* name, Json value) { info_.params[name] = std::move(value); }
+
  private:
   MeasurementInfo info_;
 };

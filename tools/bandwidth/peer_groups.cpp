@@ -123,7 +123,7 @@ class PeerGroups {
       info.params["device"] = source.id();
       info.params["peer"] = target.id();
       info.params["route"] = name;
-    info.params["engine"] = "copy";
+      info.params["engine"] = "copy";
       info.params["size"] = chunk;
       add(rates, std::move(info), one_flow(flow(&source, &target, route, chunk)),
           PeerFigures::kTotal);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "tools/bandwidth/pinned_memory.h"
 #include "tools/bandwidth/units.h"
 
 namespace stagecoach {
@@ -37,7 +38,7 @@ Result<BufferHandle> PinMeasurement::pin() {
   if (kind_ == MemoryKind::kHostRegistered) {
     return device_.register_host(pages_.data(), size_bytes_, "pin");
   }
-  return require_buffer(device_.allocate_pinned(size_bytes_, "pin"), device_, size_bytes_, "pin");
+  return require_pinned(device_.allocate_pinned(size_bytes_, "pin"), device_, size_bytes_);
 }
 
 Result<Batch> PinMeasurement::run(int64_t /*repeats*/, int64_t /*deadline_ns*/) {

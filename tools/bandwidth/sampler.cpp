@@ -26,7 +26,9 @@ class SampledMeasurement {
   void begin() {
     if (is_cancelled()) return note_interruption();
     int64_t start_ns = RealClock::instance().now_ns();
-    is_running_ = take_over(measurement_.prepare()) && calibrate() && warm_up();
+    Status prepared = measurement_.prepare();
+    record_.info = measurement_.info();
+    is_running_ = take_over(prepared) && calibrate() && warm_up();
     used_ns_ += RealClock::instance().now_ns() - start_ns;
   }
 

@@ -128,6 +128,8 @@ std::string_view sample_flag_name(SampleFlag flag) {
       return "overrun";
     case SampleFlag::kShortWindow:
       return "short_window";
+    case SampleFlag::kUnverified:
+      return "unverified";
   }
   return "unknown";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <utility>
 
 #include "scheduler/bulk_chunk.h"
@@ -47,6 +48,11 @@ void add_copy(const GroupBuilder& builder, BandwidthGroup& group, const Transfer
   info.group = "copy";
   info.params = copy_params(name, dir, kind, size);
   info.params["engine"] = transfer_engine_name(engine);
+  if (const NodePlacement* placement = all[device]->placement()) {
+    info.id += fmt::format("/node{}", placement->node());
+    info.params["is_local"] =
+        builder.options().numa->is_local(placement->node(), builder.devices()[device].numa_node);
+  }
   info.params["depth"] = depth > 0 ? Json(depth) : Json();
   group.measurements.push_back(std::make_unique<TransferMeasurement>(
       std::move(info), std::vector<TransferFlow>{builder.flow(all, device, direction)},
@@ -112,23 +118,55 @@ void add_urgent_methods(GroupBuilder& builder, BandwidthGroup& group,
   }
 }
 
+/// For hosts that let nothing be pinned: one size of what else there is, in the place of `all`.
+void add_fallback(const GroupBuilder& builder, BandwidthGroup& group, const TransferMemories& all) {
+  if (builder.is_full() || !builder.options().kinds.empty()) return;
+  for (MemoryKind kind : {MemoryKind::kHostRegistered, MemoryKind::kHostPageable}) {
+    BandwidthGroup other = builder.start("copy");
+    TransferMemories memories = builder.memories(kind, other);
+    for (size_t device = 0; device < all.size(); ++device) {
+      if (all[device] == nullptr) continue;
+      for (LinkDirection direction : kBothDirections) {
+        ByteCount size = builder.common_chunk(memories);
+        add_copy_depths(builder, other, memories, device, direction, size);
+      }
+    }
+    std::move(other.measurements.begin(), other.measurements.end(),
+              std::back_inserter(group.fallback));
+  }
+}
+
+/// Those of one kind of memory, on one node where that was asked for.
+void add_copies_of(GroupBuilder& builder, BandwidthGroup group, const TransferMemories& all) {
+  for (size_t device = 0; device < builder.devices().size(); ++device) {
+    if (all[device] == nullptr) continue;
+    ByteCount ring = all[device]->ring_bytes();
+    std::vector<ByteCount> sizes = copy_sizes(builder, ring);
+    bool is_pinned = all[device]->host_kind() == MemoryKind::kHostPinned;
+    if (!is_pinned && builder.options().sizes.empty()) sizes = few_sizes(ring);
+    if (is_pinned && builder.is_full()) add_kernel_copies(builder, group, all, device);
+    for (LinkDirection direction : kBothDirections) {
+      for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
+    }
+  }
+  add_fallback(builder, group, all);
+  builder.push(std::move(group));
+}
+
 }  // namespace
 
 void add_copies(GroupBuilder& builder) {
   for (MemoryKind kind : kinds(builder)) {
+    std::vector<int> nodes = builder.copy_nodes();
+    for (int node : nodes) {
+      BandwidthGroup group = builder.start("copy");
+      TransferMemories all = builder.memories_on(node, kind, group);
+      add_copies_of(builder, std::move(group), all);
+    }
+    if (!nodes.empty()) continue;
     BandwidthGroup group = builder.start("copy");
     TransferMemories all = builder.memories(kind, group);
-    for (size_t device = 0; device < builder.devices().size(); ++device) {
-      ByteCount ring = all[device]->ring_bytes();
-      std::vector<ByteCount> sizes = copy_sizes(builder, ring);
-      bool is_pinned = kind == MemoryKind::kHostPinned;
-      if (!is_pinned && builder.options().sizes.empty()) sizes = few_sizes(ring);
-      if (is_pinned && builder.is_full()) add_kernel_copies(builder, group, all, device);
-      for (LinkDirection direction : kBothDirections) {
-        for (ByteCount size : sizes) add_copy_depths(builder, group, all, device, direction, size);
-      }
-    }
-    builder.push(std::move(group));
+    add_copies_of(builder, std::move(group), all);
   }
 }
 

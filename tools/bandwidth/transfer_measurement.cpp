@@ -38,6 +38,8 @@ MeasurementInfo complete_info(MeasurementInfo info, const std::vector<TransferFl
     info.limit += rate / kBytesPerGb;
   }
   if (!is_known) info.limit = 0;
+  const NodePlacement* placement = flows.front().memory->placement();
+  if (placement != nullptr) info.params["node"] = placement->node();
   info.directions = goes_up && goes_down ? 2 : 1;
   info.payload_bytes = shape.chunk_bytes * static_cast<ByteCount>(flows.size());
   return info;
@@ -72,13 +74,35 @@ TransferMeasurement::TransferMeasurement(MeasurementInfo info, std::vector<Trans
     : Measurement(complete_info(std::move(info), flows, shape)), shape_(shape) {
   for (TransferFlow& flow : flows) {
     auto lane = std::make_unique<Lane>();
-    lane->slots = std::max<int64_t>(1, flow.memory->ring_bytes() / shape.chunk_bytes);
     lane->flow = std::move(flow);
     lanes_.push_back(std::move(lane));
   }
 }
 
 TransferMeasurement::~TransferMeasurement() = default;
+
+Status TransferMeasurement::check_chunks_fit(const TransferMemory& memory) const {
+  if (shape_.chunk_bytes <= memory.ring_bytes()) return Status::ok();
+  std::string text = fmt::format(
+      "chunks of {} do not fit the memory of {} that copies move ({}); give --working-set",
+      format_bytes(shape_.chunk_bytes), memory.device().id(), format_bytes(memory.ring_bytes()));
+  if (memory.shortage().empty()) return resource_exhausted(text);
+  return resource_exhausted(fmt::format(
+      "{}; {} were wanted: {}", text, format_bytes(memory.wanted_ring_bytes()), memory.shortage()));
+}
+
+/// What of the memory is not as it was asked for.
+void TransferMeasurement::note_memory(const TransferMemory& memory) {
+  if (!memory.shortage().empty()) {
+    set_param("working_set", memory.ring_bytes());
+    set_param("working_set_wanted", memory.wanted_ring_bytes());
+    set_param("shortage", memory.shortage());
+  }
+  if (memory.placement() != nullptr && !memory.placement()->doubt().empty()) {
+    set_param("placement", memory.placement()->doubt());
+    is_unverified_ = true;
+  }
+}
 
 Status TransferMeasurement::prepare() {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
@@ -90,13 +114,12 @@ Status TransferMeasurement::prepare() {
                                        lane->device().id(),
                                        memory_kind_name(lane->flow.memory->host_kind())));
     }
-    if (shape_.chunk_bytes > lane->flow.memory->ring_bytes()) {
-      return resource_exhausted(fmt::format(
-          "chunks of {} do not fit the memory of {} that copies move ({}); give --working-set",
-          format_bytes(shape_.chunk_bytes), lane->device().id(),
-          format_bytes(lane->flow.memory->ring_bytes())));
-    }
-    STAGECOACH_RETURN_IF_ERROR(lane->flow.memory->open());
+    TransferMemory& memory = *lane->flow.memory;
+    STAGECOACH_RETURN_IF_ERROR(check_chunks_fit(memory));
+    STAGECOACH_RETURN_IF_ERROR(memory.open());
+    note_memory(memory);
+    STAGECOACH_RETURN_IF_ERROR(check_chunks_fit(memory));
+    lane->slots = std::max<int64_t>(1, memory.ring_bytes() / shape_.chunk_bytes);
     StreamOptions options{fmt::format("bandwidth_{}", link_direction_name(lane->flow.direction))};
     STAGECOACH_ASSIGN_OR_RETURN(lane->stream, lane->device().create_stream(options));
   }
@@ -234,6 +257,7 @@ Result<Batch> TransferMeasurement::run(int64_t repeats, int64_t deadline_ns) {
     share_chunks(flows);
     if (window.coverage < kLeastCoverage) batch.flags.push_back(SampleFlag::kShortWindow);
   }
+  if (is_unverified_) batch.flags.push_back(SampleFlag::kUnverified);
   auto overrun_ns = static_cast<double>(copy_overrun_ns() - overrun_before_ns);
   if (overrun_ns > kMostOverrun * static_cast<double>(batch.duration_ns)) {
     batch.flags.push_back(SampleFlag::kOverrun);

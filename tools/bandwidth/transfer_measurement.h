@@ -56,6 +56,8 @@ class TransferMeasurement final : public Measurement {
  private:
   struct Lane;
 
+  Status check_chunks_fit(const TransferMemory& memory) const;
+  void note_memory(const TransferMemory& memory);
   Status ready_lanes(int64_t repeats);
   Status issue_all(int64_t deadline_ns);
   Status issue_chunk(Lane& lane, int64_t deadline_ns);
@@ -67,6 +69,7 @@ class TransferMeasurement final : public Measurement {
 
   const TransferShape shape_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  bool is_unverified_ = false;
 };
 
 }  // namespace stagecoach

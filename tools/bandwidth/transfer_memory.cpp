@@ -4,10 +4,12 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/random.h"
 #include "tools/bandwidth/await.h"
+#include "tools/bandwidth/pinned_memory.h"
 
 namespace stagecoach {
 
@@ -17,6 +19,10 @@ constexpr ByteCount kPieceBytes = kMiB;  ///< that one thread fills or compares 
 constexpr ByteCount kWordBytes = 8;
 constexpr int kPoison = 0xEE;
 constexpr int64_t kPrepareLimitNs = 60'000'000'000;
+
+ByteCount whole_words(ByteCount size) {
+  return std::max<ByteCount>(size / kWordBytes, 1) * kWordBytes;
+}
 
 void for_pieces(TaskPool& pool, ByteCount size,
                 const std::function<void(ByteCount, ByteCount)>& body) {
@@ -72,28 +78,48 @@ const char* link_direction_name(LinkDirection direction) {
 }
 
 TransferMemory::TransferMemory(Device& device, ByteCount ring_bytes, MemoryKind host_kind,
-                               uint64_t seed, TaskPool& pool)
+                               uint64_t seed, TaskPool& pool,
+                               std::shared_ptr<NodePlacement> placement)
     : device_(device),
-      ring_bytes_(std::max<ByteCount>(ring_bytes / kWordBytes, 1) * kWordBytes),
+      wanted_ring_bytes_(whole_words(ring_bytes)),
+      ring_bytes_(wanted_ring_bytes_),
       host_kind_(host_kind),
       seed_(seed),
-      pool_(pool) {}
+      pool_(pool),
+      placement_(std::move(placement)) {}
+
+Status TransferMemory::open_pinned(Side& side) {
+  Allocation allocation;
+  auto allocate = [&] { allocation = device_.allocate_pinned(ring_bytes_, "bandwidth"); };
+  if (placement_ == nullptr) {
+    allocate();
+  } else {
+    placement_->run(allocate);
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(side.host,
+                              require_pinned(std::move(allocation), device_, ring_bytes_));
+  if (placement_ != nullptr && holds_data()) {
+    placement_->verify(side.host->host_data(), ring_bytes_);
+  }
+  return Status::ok();
+}
 
 Status TransferMemory::open_side(Side& side) {
   STAGECOACH_ASSIGN_OR_RETURN(
       side.device, require_buffer(device_.allocate(ring_bytes_, "bandwidth"), device_, ring_bytes_,
                                   "bandwidth"));
-  if (host_kind_ == MemoryKind::kHostPinned) {
-    STAGECOACH_ASSIGN_OR_RETURN(
-        side.host, require_buffer(device_.allocate_pinned(ring_bytes_, "bandwidth"), device_,
-                                  ring_bytes_, "bandwidth"));
-    return Status::ok();
-  }
+  if (host_kind_ == MemoryKind::kHostPinned) return open_pinned(side);
   STAGECOACH_ASSIGN_OR_RETURN(side.pages, PageableMemory::create(ring_bytes_));
-  // Untouched pages would be found only while copies are timed.
-  for_pieces(pool_, ring_bytes_, [&](ByteCount begin, ByteCount size) {
-    std::memset(side.pages.data() + begin, 1, static_cast<size_t>(size));
-  });
+  if (!holds_data()) {
+    // Nobody will read what a simulated device was given.
+  } else if (placement_ != nullptr) {
+    placement_->place(side.pages.data(), ring_bytes_);
+  } else {
+    // Untouched pages would be found only while copies are timed.
+    for_pieces(pool_, ring_bytes_, [&](ByteCount begin, ByteCount size) {
+      std::memset(side.pages.data() + begin, 1, static_cast<size_t>(size));
+    });
+  }
   Result<BufferHandle> wrapped =
       host_kind_ == MemoryKind::kHostRegistered
           ? device_.register_host(side.pages.data(), ring_bytes_, "bandwidth")
@@ -102,11 +128,34 @@ Status TransferMemory::open_side(Side& side) {
   return Status::ok();
 }
 
+/// The pages last: they must outlive what was made of them.
+void TransferMemory::close_side(Side& side) {
+  side.host.reset();
+  side.device.reset();
+  side.pages = {};
+}
+
+Status TransferMemory::open_sides() {
+  Status status = open_side(up_);
+  if (status.is_ok()) status = open_side(down_);
+  if (status.is_ok()) return status;
+  close_side(up_);
+  close_side(down_);
+  return status;
+}
+
 Status TransferMemory::open() {
   if (is_open_) return Status::ok();
   STAGECOACH_ASSIGN_OR_RETURN(stream_, device_.create_stream({"check"}));
-  STAGECOACH_RETURN_IF_ERROR(open_side(up_));
-  STAGECOACH_RETURN_IF_ERROR(open_side(down_));
+  for (;;) {
+    Status status = open_sides();
+    if (status.is_ok()) break;
+    bool can_shrink =
+        status.code() == StatusCode::kResourceExhausted && ring_bytes_ / 2 >= kLeastRing;
+    if (!can_shrink) return status;
+    if (shortage_.empty()) shortage_ = status.message();
+    ring_bytes_ = whole_words(ring_bytes_ / 2);
+  }
   if (holds_data()) STAGECOACH_RETURN_IF_ERROR(fill_sources());
   is_open_ = true;
   return Status::ok();

@@ -20,9 +20,10 @@ MeasurementInfo complete_update_info(MeasurementInfo info, int64_t element_count
 }
 
 template <typename T>
-Status fill(PageableMemory& memory, int64_t count, T value) {
-  STAGECOACH_ASSIGN_OR_RETURN(memory,
-                              PageableMemory::create(count * static_cast<int64_t>(sizeof(T))));
+Status fill(PageableMemory& memory, int64_t count, T value, NodePlacement* placement) {
+  auto size = count * static_cast<int64_t>(sizeof(T));
+  STAGECOACH_ASSIGN_OR_RETURN(memory, PageableMemory::create(size));
+  if (placement != nullptr) placement->place(memory.data(), size);
   std::fill_n(reinterpret_cast<T*>(memory.data()), count, value);
   return Status::ok();
 }
@@ -36,22 +37,28 @@ T* values(const PageableMemory& memory) {
 
 Status UpdateArrays::open() {
   if (second_moment.data() != nullptr) return Status::ok();
-  STAGECOACH_RETURN_IF_ERROR(fill(gradients, element_count, to_bfloat16(1e-3f)));
-  STAGECOACH_RETURN_IF_ERROR(fill(high, element_count, to_bfloat16(0.5f)));
-  STAGECOACH_RETURN_IF_ERROR(fill(remainder, element_count, int16_t{0}));
-  STAGECOACH_RETURN_IF_ERROR(fill(first_moment, element_count, 0.0f));
-  return fill(second_moment, element_count, 0.0f);
+  NodePlacement* node = placement.get();
+  STAGECOACH_RETURN_IF_ERROR(fill(gradients, element_count, to_bfloat16(1e-3f), node));
+  STAGECOACH_RETURN_IF_ERROR(fill(high, element_count, to_bfloat16(0.5f), node));
+  STAGECOACH_RETURN_IF_ERROR(fill(remainder, element_count, int16_t{0}, node));
+  STAGECOACH_RETURN_IF_ERROR(fill(first_moment, element_count, 0.0f, node));
+  return fill(second_moment, element_count, 0.0f, node);
 }
 
 UpdateMeasurement::UpdateMeasurement(MeasurementInfo info, int threads,
-                                     std::shared_ptr<UpdateArrays> arrays)
+                                     std::shared_ptr<UpdateArrays> arrays, ThreadPlace place)
     : Measurement(complete_update_info(std::move(info), arrays->element_count)),
       threads_(threads),
-      arrays_(std::move(arrays)) {}
+      arrays_(std::move(arrays)),
+      place_(std::move(place)) {}
 
 Status UpdateMeasurement::prepare() {
-  if (!pool_) pool_ = TaskPool::create(threads_);
-  return arrays_->open();
+  if (!pool_) pool_ = create_pool_at(place_, threads_);
+  STAGECOACH_RETURN_IF_ERROR(arrays_->open());
+  std::string doubt = doubt_of(arrays_->placement.get(), place_);
+  is_unverified_ = !doubt.empty();
+  if (is_unverified_) set_param("placement", doubt);
+  return Status::ok();
 }
 
 Result<Batch> UpdateMeasurement::run(int64_t repeats, int64_t /*deadline_ns*/) {
@@ -66,13 +73,16 @@ Result<Batch> UpdateMeasurement::run(int64_t repeats, int64_t /*deadline_ns*/) {
   UpdateNumbers numbers;
   numbers.learning_rate = 1e-6f;
   int64_t refused = 0;
-  int64_t start_ns = RealClock::instance().now_ns();
-  for (int64_t repeat = 0; repeat < repeats; ++repeat) {
-    numbers.step = ++step_;
-    refused += update_piece(piece, numbers, *pool_);
-  }
   Batch batch;
-  batch.duration_ns = std::max<int64_t>(1, RealClock::instance().now_ns() - start_ns);
+  static_cast<void>(run_at(place_, [&] {
+    int64_t start_ns = RealClock::instance().now_ns();
+    for (int64_t repeat = 0; repeat < repeats; ++repeat) {
+      numbers.step = ++step_;
+      refused += update_piece(piece, numbers, *pool_);
+    }
+    batch.duration_ns = std::max<int64_t>(1, RealClock::instance().now_ns() - start_ns);
+  }));
+  if (is_unverified_) batch.flags.push_back(SampleFlag::kUnverified);
   if (refused > 0) return internal_error("updates of the measurement are not finite");
   double rate = static_cast<double>(repeats * arrays_->element_count) /
                 static_cast<double>(batch.duration_ns) * kNsPerSecond;

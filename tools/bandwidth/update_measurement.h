@@ -1,10 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "core/task_pool.h"
+#include "memory/node_placement.h"
 #include "memory/pageable_memory.h"
 #include "tools/bandwidth/measurement.h"
+#include "tools/bandwidth/thread_place.h"
 
 namespace stagecoach {
 
@@ -14,11 +17,13 @@ inline constexpr int kBytesOfAnUpdate = 26;
 
 /// What updates of a group work on. Taken by the first that needs it.
 struct UpdateArrays {
-  explicit UpdateArrays(int64_t count) : element_count(count) {}
+  explicit UpdateArrays(int64_t count, std::shared_ptr<NodePlacement> node = nullptr)
+      : element_count(count), placement(std::move(node)) {}
   /// Gets and touches it, unless that has been done. Errors: resource exhausted.
   Status open();
 
   const int64_t element_count;
+  const std::shared_ptr<NodePlacement> placement;  ///< null: anywhere
   PageableMemory gradients, high, remainder, first_moment, second_moment;
 };
 
@@ -27,7 +32,8 @@ struct UpdateArrays {
 class UpdateMeasurement final : public Measurement {
  public:
   /// `info` needs id, group and params.
-  UpdateMeasurement(MeasurementInfo info, int threads, std::shared_ptr<UpdateArrays> arrays);
+  UpdateMeasurement(MeasurementInfo info, int threads, std::shared_ptr<UpdateArrays> arrays,
+                    ThreadPlace place = {});
 
   Status prepare() override;
   Result<Batch> run(int64_t repeats, int64_t deadline_ns) override;
@@ -35,6 +41,8 @@ class UpdateMeasurement final : public Measurement {
  private:
   const int threads_;
   const std::shared_ptr<UpdateArrays> arrays_;
+  const ThreadPlace place_;
+  bool is_unverified_ = false;
   std::unique_ptr<TaskPool> pool_;
   int64_t step_ = 0;
 };

@@ -28,7 +28,9 @@ UrgentMeasurement::UrgentMeasurement(MeasurementInfo info, std::shared_ptr<Trans
                                      const UrgentShape& shape)
     : Measurement(complete_info(std::move(info), shape)),
       memory_(std::move(memory)),
-      shape_(shape) {}
+      shape_(shape) {
+  if (memory_->placement() != nullptr) set_param("node", memory_->placement()->node());
+}
 
 int64_t UrgentMeasurement::most_repeats() const {
   return kMostUrgentCopies;
@@ -52,6 +54,7 @@ Status UrgentMeasurement::prepare() {
   if (memory_->device().virtual_time() != nullptr) {
     return unimplemented("urgent copies are not measured on simulated devices");
   }
+  STAGECOACH_RETURN_IF_ERROR(memory_->open());
   if (bulk_bytes() < shape_.chunk_bytes) {
     return resource_exhausted(
         fmt::format("a chunk of {} and an urgent copy of {} do not fit the memory that copies move "
@@ -59,7 +62,7 @@ Status UrgentMeasurement::prepare() {
                     format_bytes(shape_.chunk_bytes), format_bytes(shape_.urgent_bytes),
                     format_bytes(memory_->ring_bytes())));
   }
-  return memory_->open();
+  return Status::ok();
 }
 
 Status UrgentMeasurement::measure_bulk_alone(int64_t deadline_ns) {
