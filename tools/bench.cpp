@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "memory/host_limits.h"
+#include "tools/bandwidth/bandwidth_charts.h"
 #include "tools/bandwidth/bandwidth_context.h"
 #include "tools/bandwidth/bandwidth_plan.h"
 #include "tools/bandwidth/card_watch.h"
@@ -30,6 +31,9 @@
 #include "tools/card_devices.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/plot/chart_drawing.h"
+#include "tools/plot/chart_text.h"
+#include "tools/plot/plot_file.h"
 #include "train/interrupt.h"
 #include "train/progress.h"
 
@@ -61,6 +65,34 @@ Result<int> compare_files(const BenchOptions& options, bool is_json) {
   return comparison.count(ComparisonVerdict::kWorse) > 0 ? kExitDoesNotFit : kExitOk;
 }
 
+Status write_report_plot(const std::string& path, const BandwidthReport& report) {
+  PlotPage page;
+  page.title = bandwidth_plot_title(report);
+  page.text = bandwidth_table(report);
+  page.drawing = draw_charts(page.title, bandwidth_plot_caption(report), bandwidth_charts(report));
+  return write_plot_file(path, page);
+}
+
+/// `bench bandwidth plot FILE`: on the terminal where no file is asked for.
+Result<int> plot_results(const BenchOptions& options, bool is_json) {
+  if (options.files.size() != 1) {
+    return invalid_argument(
+        fmt::format("'bench bandwidth plot' takes one file that --out wrote, and {} are given",
+                    options.files.size()));
+  }
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_report(options.files[0]));
+  if (!plots_on_terminal(options)) {
+    STAGECOACH_RETURN_IF_ERROR(write_report_plot(options.plot, report));
+    Json json = Json::object();
+    json["plot"] = options.plot;
+    if (is_json) fmt::print("{}\n", json.dump());
+    return kExitOk;
+  }
+  fmt::print("{}\n{}", bandwidth_plot_title(report),
+             charts_text(bandwidth_charts(report), terminal_style()));
+  return kExitOk;
+}
+
 /// A run of `bench bandwidth`.
 class BandwidthBench {
  public:
@@ -70,6 +102,7 @@ class BandwidthBench {
   Result<int> run() {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite,
                                 check_bench_names(options_, context_.json));
+    STAGECOACH_RETURN_IF_ERROR(check_plot_option(options_, context_.json));
     if (!(options_.threshold_percent > 0)) {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
@@ -78,9 +111,11 @@ class BandwidthBench {
       return take_steps(*suite);
     if (options_.suite == "compare") return compare_files(options_, context_.json);
     if (options_.suite == "profile") return run_bench_profile(context_, options_);
+    if (options_.suite == "plot") return plot_results(options_, context_.json);
     if (!options_.files.empty()) {
-      return invalid_argument(fmt::format(
-          "'{}' is one argument too many; only compare and profile take files", options_.files[0]));
+      return invalid_argument(
+          fmt::format("'{}' is one argument too many; only compare, plot and profile take files",
+                      options_.files[0]));
     }
     if (!options_.baseline.empty()) {
       STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
@@ -328,6 +363,9 @@ class BandwidthBench {
     if (!options_.csv_file.empty()) {
       STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options_.csv_file, bandwidth_csv(report_)));
     }
+    if (!options_.plot.empty() && !plots_on_terminal(options_)) {
+      STAGECOACH_RETURN_IF_ERROR(write_report_plot(options_.plot, report_));
+    }
     if (options_.out_file.empty()) return Status::ok();
     std::string text = bandwidth_json(report_, options_.has_samples).dump(true) + "\n";
     return write_file_atomically(options_.out_file, text);
@@ -341,6 +379,9 @@ class BandwidthBench {
       fmt::print("{}", bandwidth_csv(report_));
     } else {
       fmt::print("{}", bandwidth_table(report_));
+    }
+    if (plots_on_terminal(options_)) {
+      fmt::print("{}", charts_text(bandwidth_charts(report_), terminal_style()));
     }
   }
 

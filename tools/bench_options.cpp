@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "tools/plot/plot_file.h"
 #include "train/interrupt.h"
 
 namespace stagecoach {
@@ -109,6 +110,32 @@ Result<const BandwidthSuite*> check_bench_names(const BenchOptions& options, boo
   return find_bandwidth_suite(options.suite);
 }
 
+bool plots_on_terminal(const BenchOptions& options) {
+  return options.plot == "-" || (options.plot.empty() && options.suite == "plot");
+}
+
+Status check_plot_option(const BenchOptions& options, bool is_json) {
+  if (options.plot.empty() && !plots_on_terminal(options)) return Status::ok();
+  const std::pair<const char*, bool> others[] = {{"compare", options.suite == "compare"},
+                                                 {"--list", options.is_list},
+                                                 {"--dry-run", options.is_dry_run}};
+  for (const auto& [name, is_given] : others) {
+    if (is_given) {
+      return invalid_argument(fmt::format(
+          "--plot draws what was measured, and {} measures nothing; leave out --plot", name));
+    }
+  }
+  if (!plots_on_terminal(options)) {
+    if (check_plot_path(options.plot).is_ok()) return Status::ok();
+    return invalid_argument(fmt::format(
+        "--plot is '{}'; it must end in .svg or .html, or be - for the terminal", options.plot));
+  }
+  if (!is_json && options.format != "json" && options.format != "csv") return Status::ok();
+  return invalid_argument(
+      fmt::format("--plot - draws where {} prints; give a file that ends in .svg or .html",
+                  is_json ? "--json" : "--format " + options.format));
+}
+
 std::vector<std::string> bench_child_arguments(const BenchOptions& options) {
   std::vector<std::string> arguments = {"bench", "bandwidth", options.suite};
   const std::pair<const char*, std::string> texts[] = {
@@ -150,7 +177,8 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
   return {
       {"BENCHMARK", "", "bandwidth", &options.benchmark, true},
       {"SUITE", "", "what to measure, see below", &options.suite},
-      {"FILE", "", "of compare: two that --out wrote; of profile: what to do, and its files",
+      {"FILE", "",
+       "that --out wrote: two of compare, one of plot; of profile what to do, and its files",
        &options.files},
       {"--devices", "SPEC", "devices to measure; default: every card there is", &options.devices},
       {"--sizes", "LIST", "chunks of copies: 64K,4M or 4K:256M:x4", &options.sizes},
@@ -191,6 +219,7 @@ std::vector<CommandOption> bench_command_options(BenchOptions& options) {
       {"--format", "FORMAT", "table, json or csv on stdout", &options.format},
       {"--csv", "FILE", "also write CSV, after every group", &options.csv_file},
       {"--out", "FILE", "also write JSON, after every group", &options.out_file},
+      {"--plot", "FILE", "also draw it: .svg or .html, or - for the terminal", &options.plot},
       {"--save-profile", "FILE", "write what planning and training need, see docs/bandwidth.md",
        &options.profile_file}};
 }

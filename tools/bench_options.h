@@ -15,7 +15,7 @@ struct BenchOptions {
   std::string benchmark, suite = "quick", devices;
   std::string sizes, depth, kinds, numa, working_set, max_host, max_pinned, filter, group;
   std::string min_time = "0.3s", timeout = "60s", verify = "end", format;
-  std::string csv_file, out_file, profile_file;
+  std::string csv_file, out_file, profile_file, plot;
   std::vector<std::string> fail_below, files;
   std::string baseline;
   double threshold_percent = 5;
@@ -33,6 +33,12 @@ std::string bench_command_notes();
 
 /// Checks what needs no device: names and formats. The suite that was asked for.
 Result<const BandwidthSuite*> check_bench_names(const BenchOptions& options, bool is_json);
+
+/// Whether charts are printed: `--plot -`, and `plot` where no file is named.
+bool plots_on_terminal(const BenchOptions& options);
+
+/// Checks --plot: a name that can be written, and a stdout that charts may stand on.
+Status check_plot_option(const BenchOptions& options, bool is_json);
 
 /// What is measured and how.
 Result<BandwidthOptions> read_bandwidth_options(const BenchOptions& options);

@@ -12,6 +12,7 @@
 #include "scheduler/schedules/schedule_run.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/plot/plot_file.h"
 #include "tools/simulate_layers.h"
 #include "tools/simulate_model.h"
 #include "tools/simulation_output.h"

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
+#include <utility>
 
-#include "core/file.h"
+#include "tools/plot/plot_file.h"
 
 namespace stagecoach {
 
@@ -12,21 +13,6 @@ namespace {
 
 constexpr double kLeft = 48, kTop = 28, kRowHeight = 26, kMemoryHeight = 22, kRowGap = 12;
 constexpr double kWidest = 4000, kNarrowest = 600, kUnitWidth = 18;
-
-/// Text that may stand in SVG and HTML: a schedule's name may come from a file.
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (char letter : text) {
-    if (letter == '<') {
-      safe += "&lt;";
-    } else if (letter == '&') {
-      safe += "&amp;";
-    } else {
-      safe += letter;
-    }
-  }
-  return safe;
-}
 
 /// Fill by kind; a second shade for every other chunk.
 const char* fill_of(ActionKind kind, bool second_shade) {
@@ -59,18 +45,18 @@ class Plot {
     peak_ = std::max<int64_t>(1, *std::max_element(use_.peak_bytes.begin(), use_.peak_bytes.end()));
   }
 
-  std::string draw() {
+  Drawing draw() {
     int devices = run_.plan.device_count();
-    double height = kTop + devices * row_pitch() + 8;
-    text_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
-        "font-family=\"sans-serif\" font-size=\"11\">\n<text x=\"{}\" y=\"18\" "
-        "font-size=\"13\">{}: "
-        "makespan {:g}{}, idle share {:.4f} by makespan, {:.4f} by span</text>\n",
-        kLeft + width_ + 16, height, kLeft, escaped(run_.plan.schedule), makespan_, unit_,
-        run_.measures.bubble_makespan, run_.measures.bubble_span);
+    drawing_.width = kLeft + width_ + 16;
+    drawing_.height = kTop + devices * row_pitch() + 8;
+    drawing_
+        .text(kLeft, 18,
+              fmt::format("{}: makespan {:g}{}, idle share {:.4f} by makespan, {:.4f} by span",
+                          run_.plan.schedule, makespan_, unit_, run_.measures.bubble_makespan,
+                          run_.measures.bubble_span))
+        .font_size = 13;
     for (int device = 0; device < devices; ++device) draw_device(device);
-    return text_ + "</svg>\n";
+    return std::move(drawing_);
   }
 
  private:
@@ -83,10 +69,8 @@ class Plot {
 
   void draw_device(int device) {
     double y = kTop + device * row_pitch();
-    text_ += fmt::format(
-        "<text x=\"6\" y=\"{:.1f}\">r{}</text><rect x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" "
-        "height=\"{}\" fill=\"#e8e8e8\"/>\n",
-        y + 17, device, kLeft, y, width_, kRowHeight);
+    drawing_.text(6, y + 17, fmt::format("r{}", device));
+    drawing_.rectangle(kLeft, y, width_, kRowHeight, "#e8e8e8");
     std::set<int> held;
     const std::vector<Action>& actions = run_.plan.device_actions[device];
     for (const Action& action : actions) held.insert(numbers_[action.stage]);
@@ -106,33 +90,29 @@ class Plot {
     const PlanTimeline::Interval& interval = run_.timeline.actions[device][index];
     double x = x_of(interval.start_ns), width = x_of(interval.end_ns) - x;
     std::string_view kind = action_kind_name(run_.plan.stage_of(action).kind);
-    text_ += fmt::format(
-        "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\" "
-        "stroke=\"#fff\" stroke-width=\"0.5\"><title>{}{} stage {}</title></rect>\n",
-        x, y, width, height, fill_of(run_.plan.stage_of(action).kind, second_shade), kind,
-        action.micro_batch, numbers_[action.stage]);
+    DrawingMark& box = drawing_.rectangle(x, y, width, height,
+                                          fill_of(run_.plan.stage_of(action).kind, second_shade));
+    box.stroke = "#fff";
+    box.stroke_width = 0.5;
+    box.tip = fmt::format("{}{} stage {}", kind, action.micro_batch, numbers_[action.stage]);
     std::string label = std::to_string(action.micro_batch);
-    if (width < 6.5 * static_cast<double>(label.size()) + 1) return;
-    text_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                         x + width / 2, y + height / 2 + 4, label);
+    if (width < text_width(label) + 1) return;
+    drawing_.text(x + width / 2, y + height / 2 + 4, label, TextAnchor::kMiddle);
   }
 
   void draw_memory(int device, double y) {
     auto level = [&](int64_t bytes) {
       return y + kMemoryHeight * (1 - static_cast<double>(bytes) / static_cast<double>(peak_));
     };
-    std::string points = fmt::format("{:.2f},{:.1f}", kLeft, level(0));
-    double last = level(0);
+    std::vector<DrawingPoint> path = {{kLeft, level(0)}};
     for (const MemorySample& sample : use_.samples[device]) {
       double x = x_of(sample.time_ns);
-      points += fmt::format(" {:.2f},{:.1f} {:.2f},{:.1f}", x, last, x, level(sample.bytes));
-      last = level(sample.bytes);
+      path.push_back({x, path.back().y});
+      path.push_back({x, level(sample.bytes)});
     }
-    text_ += fmt::format(
-        "<polyline points=\"{} {:.2f},{:.1f}\" fill=\"none\" "
-        "stroke=\"#b03030\"><title>activations, "
-        "at most {:g} stage units</title></polyline>\n",
-        points, kLeft + width_, last, run_.peak_activations[device]);
+    path.push_back({kLeft + width_, path.back().y});
+    drawing_.line(std::move(path), "#b03030").tip =
+        fmt::format("activations, at most {:g} stage units", run_.peak_activations[device]);
   }
 
   const ScheduleRun& run_;
@@ -143,12 +123,12 @@ class Plot {
   double width_ = 0;
   ActivationUse use_;
   int64_t peak_ = 1;
-  std::string text_;
+  Drawing drawing_;
 };
 
 }  // namespace
 
-Result<std::string> plot_svg(const SimulatedRun& shown) {
+Result<Drawing> draw_simulation(const SimulatedRun& shown) {
   int64_t slots = 0;
   for (const std::vector<int>& order : shown.run.timeline.order) slots += std::ssize(order);
   if (slots <= kMaxPlotSlots) return Plot(shown).draw();
@@ -157,23 +137,15 @@ Result<std::string> plot_svg(const SimulatedRun& shown) {
       kMaxPlotSlots, slots));
 }
 
-Status check_plot_path(const std::string& path) {
-  if (path.ends_with(".html") || path.ends_with(".svg")) return Status::ok();
-  return invalid_argument(fmt::format("--plot is '{}'; it must end in .svg or .html", path));
-}
-
 Status write_plot(const std::string& path, const SimulatedRun& shown) {
-  STAGECOACH_RETURN_IF_ERROR(check_plot_path(path));
-  bool page = path.ends_with(".html");
-  STAGECOACH_ASSIGN_OR_RETURN(std::string svg, plot_svg(shown));
-  if (!page) return write_file_atomically(path, svg);
-  return write_file_atomically(
-      path,
-      fmt::format("<!doctype html>\n<meta charset=\"utf-8\">\n<title>{}</title>\n<pre>{}</pre>\n"
-                  "<p>blue: forward; green: backward; orange: its input half; violet: its "
-                  "weight half; darker: second chunk; grey: idle; red line: activations "
-                  "held</p>\n{}",
-                  escaped(shown.run.plan.schedule), escaped(measures_to_text(shown)), svg));
+  PlotPage page;
+  page.title = shown.run.plan.schedule;
+  page.text = measures_to_text(shown);
+  page.caption =
+      "blue: forward; green: backward; orange: its input half; violet: its weight half; darker: "
+      "second chunk; grey: idle; red line: activations held";
+  STAGECOACH_ASSIGN_OR_RETURN(page.drawing, draw_simulation(shown));
+  return write_plot_file(path, page);
 }
 
 }  // namespace stagecoach

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/status.h"
+#include "tools/plot/drawing.h"
 #include "tools/simulation_output.h"
 
 namespace stagecoach {
@@ -10,15 +11,12 @@ namespace stagecoach {
 /// Most slots a plot shows; more could not be told apart.
 inline constexpr int64_t kMaxPlotSlots = 20'000;
 
-/// The timeline as SVG: a row a device with a box a slot (colour by kind, shade by chunk, label by
+/// The timeline: a row a device with a box a slot (colour by kind, shade by chunk, label by
 /// micro-batch; what stays grey is idle) and under it the activations it holds over time. Refuses
 /// more than kMaxPlotSlots.
-Result<std::string> plot_svg(const SimulatedRun& shown);
+Result<Drawing> draw_simulation(const SimulatedRun& shown);
 
 /// Writes the plot to `path`: .svg alone, .html as a page with the measures.
 Status write_plot(const std::string& path, const SimulatedRun& shown);
-
-/// Refuses a name that write_plot would refuse.
-Status check_plot_path(const std::string& path);
 
 }  // namespace stagecoach

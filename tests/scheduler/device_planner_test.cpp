@@ -144,7 +144,7 @@ TEST(DevicePlanner, NeverSlowerThanTheFastestAloneWithRandomDevices) {
   std::mt19937_64 generator(31);
   std::uniform_real_distribution<double> speed(0.05, 1);
   double sum = 0;
-  constexpr int kTrials = 40;
+  constexpr int kTrials = random_models(40);
   for (int trial = 0; trial < kTrials; ++trial) {
     StepSetup setup = random_setup(generator, 20 + static_cast<int>(generator() % 20));
     setup.devices.resize(2 + generator() % 3);
@@ -161,7 +161,7 @@ TEST(DevicePlanner, NeverSlowerThanTheFastestAloneWithRandomDevices) {
 TEST(DevicePlanner, NeverSlowerThanAnyDeviceAloneWhateverItsLink) {
   std::mt19937_64 generator(32);
   std::uniform_real_distribution<double> speed(0.05, 1), digits(-5, 2);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < random_models(60); ++trial) {
     StepSetup setup = random_setup(generator, 4 + static_cast<int>(generator() % 12));
     add_bytes(setup, generator, 0);
     setup.devices.resize(2 + generator() % 3);

@@ -68,7 +68,7 @@ TEST(SlowStagePlanner, WithinTwoPercentOfBruteForce) {
 TEST(StagePlanner, NeverSlowerThanRoundPipesRuleInSimulation) {
   std::mt19937_64 generator(7);
   double gain = 0;
-  constexpr int kModels = 220;
+  constexpr int kModels = random_models(220);
   for (int trial = 0; trial < kModels; ++trial) {
     StepSetup setup = random_setup(generator, 13 + static_cast<int>(generator() % 60));
     Result<PlannedStages> planned = plan_stages(setup);
@@ -85,7 +85,7 @@ TEST(StagePlanner, NeverSlowerThanRoundPipesRuleInSimulation) {
 TEST(StagePlanner, NeverExceedsMemoryAndSaysWhenNothingFits) {
   std::mt19937_64 generator(99);
   int refused = 0;
-  for (int trial = 0; trial < 200; ++trial) {
+  for (int trial = 0; trial < random_models(200); ++trial) {
     StepSetup setup = random_setup(generator, 2 + static_cast<int>(generator() % 40));
     ByteCount memory = ByteCount{20 + static_cast<ByteCount>(generator() % 400)} << 20;
     add_bytes(setup, generator, memory);

@@ -39,7 +39,7 @@ TEST(StepLimits, SearchesAreAloneAndTogether) {
 
 TEST(StepLimits, PlansAreNoSlowerThanRoundPipesRuleUnderThem) {
   std::mt19937_64 generator(21);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < random_models(60); ++trial) {
     StepSetup setup = random_setup(generator, 4 + static_cast<int>(generator() % 20));
     add_bytes(setup, generator, 0);
     StepSetup free = setup;

@@ -109,6 +109,28 @@ TEST(BenchCommand, TablesAndFilesSayTheSame) {
   EXPECT_THAT(as_csv.output, testing::StartsWith("id,group,status,"));
 }
 
+TEST(BenchCommand, PlotsShowWhatWasMeasured) {
+  TemporaryFolder folder;
+  std::string svg = folder.file("plot.svg"), out = folder.file("out.json");
+  CommandResult result = run_command(bench({"copy", "--sizes", "16K,64K", "--mem", "pinned",
+                                            "--filter", "cpu:0/up", "--plot", svg, "--out", out}),
+                                     ".", no_cards());
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  std::string drawing = *read_file(svg);
+  EXPECT_THAT(drawing, HasSubstr("copy: cpu:0 by chunk size"));
+  EXPECT_THAT(drawing, HasSubstr("<title>up pinned: 0.0"));
+  EXPECT_THAT(drawing, HasSubstr("Figures of mock devices say nothing about a card"));
+  RunningCommand::Environment plain = no_cards();
+  plain["LC_ALL"] = "C";
+  CommandResult again = run_command({"bench", "bandwidth", "plot", out}, ".", plain);
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.output, HasSubstr("o up pinned"));
+  CommandResult file =
+      run_command({"bench", "bandwidth", "plot", out, "--plot", svg, "--json"}, ".", no_cards());
+  EXPECT_EQ(json_of(file).find("plot")->as_string(), svg);
+  EXPECT_EQ(*read_file(svg), drawing);
+}
+
 TEST(BenchCommand, PlansAreListedWithoutMeasuring) {
   CommandResult list = run_command(bench({"copy", "--list"}), ".", no_cards());
   EXPECT_EQ(list.exit_code, 0);
@@ -232,6 +254,14 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "compare", "one"}, "takes two files"},
       {{"bench", "bandwidth", "compare", "/nowhere/a", "b"}, "/nowhere/a"},
       {{"bench", "bandwidth", "--baseline", "/nowhere/a"}, "/nowhere/a"},
+      {{"bench", "bandwidth", "--plot", "a.png"}, "--plot is 'a.png'"},
+      {{"bench", "bandwidth", "--plot", "-", "--format", "json"}, "where --format json prints"},
+      {{"bench", "bandwidth", "--plot", "-", "--format", "csv"}, "where --format csv prints"},
+      {{"bench", "bandwidth", "--plot", "-", "--list"}, "--list measures nothing"},
+      {{"bench", "bandwidth", "host", "--plot", "/nowhere/x/a.svg"}, "/nowhere/x"},
+      {{"bench", "bandwidth", "plot", "--plot", "a.svg"}, "takes one file"},
+      {{"bench", "bandwidth", "plot", "/nowhere/a"}, "/nowhere/a"},
+      {{"bench", "bandwidth", "compare", "a", "b", "--plot", "a.svg"}, "compare measures nothing"},
       {{"bench", "bandwidth", "--threshold", "0"}, "--threshold is 0"},
       {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
       {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},

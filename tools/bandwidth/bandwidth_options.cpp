@@ -95,6 +95,7 @@ const std::vector<BandwidthSuite>& bandwidth_suites() {
        {},
        false},
       {"compare", "two files that --out wrote: compare BEFORE AFTER", {}, false},
+      {"plot", "draw a file that --out wrote: plot FILE [--plot FILE.svg]", {}, false},
       {"profile",
        "a machine profile: show FILE, check FILE, export FILE --csv OUT; import "
        "NVBANDWIDTH.json [RESULTS.json]",
@@ -165,13 +166,6 @@ Result<std::vector<MemoryKind>> parse_memory_kinds(const std::string& text,
     kinds.push_back(*found);
   }
   return kinds;
-}
-
-std::string short_size(ByteCount size) {
-  if (size >= kGiB && size % kGiB == 0) return fmt::format("{}G", size / kGiB);
-  if (size >= kMiB && size % kMiB == 0) return fmt::format("{}M", size / kMiB);
-  if (size >= kKiB && size % kKiB == 0) return fmt::format("{}K", size / kKiB);
-  return std::to_string(size);
 }
 
 }  // namespace stagecoach

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/short_size.h"
 #include "core/status.h"
 #include "hal/memory_kind.h"
 #include "tools/bandwidth/child_process.h"
@@ -56,8 +57,5 @@ Result<std::vector<int64_t>> parse_depth_list(const std::string& text, const std
 /// "pinned,registered,pageable".
 Result<std::vector<MemoryKind>> parse_memory_kinds(const std::string& text,
                                                    const std::string& option);
-
-/// "64M", "4K", "100": short and exact, for ids.
-std::string short_size(ByteCount size);
 
 }  // namespace stagecoach
