@@ -80,7 +80,7 @@ TEST(BenchCommand, FullProfilesKnowCopiesBetweenDevicesAlsoIsolated) {
       EXPECT_GT(number(peer, "through_host_bytes_per_s"), 0);
     }
     const Json& machine = *profile.find("measurement")->find("machine");
-    EXPECT_EQ(machine.find("cpu:1")->as_string(), "CPU device 1 (paced 1 GFLOP/s)");
+    EXPECT_EQ(machine.find("cpu:1")->as_string(), "CPU device (paced 1 GFLOP/s)");
     EXPECT_EQ(profile.find("measurement")->find("depth")->as_string(), "full");
   }
   // Nothing to make it of: told before measuring, by the process that plans.
@@ -166,7 +166,7 @@ TEST(BenchCommand, ProfilesAreShownCheckedAndExported) {
   check[4] = "cpu:2[memory=16M,h2d=64M,d2h=32M,flops=2G]";
   CommandResult other = run_bench(check);
   EXPECT_EQ(other.exit_code, 1);
-  EXPECT_THAT(other.errors, HasSubstr("cpu:0 is 'CPU device 0 (paced 1 GFLOP/s)'"));
+  EXPECT_THAT(other.errors, HasSubstr("cpu:0 is 'CPU device (paced 1 GFLOP/s)'"));
   check[4] = "cpu:1[memory=16M,flops=1G]";
   CommandResult fewer = run_bench(check);
   EXPECT_EQ(fewer.exit_code, 2);

@@ -138,7 +138,6 @@ Json measurement_context(const std::vector<Device*>& devices,
     one["memory_bytes"] = info.memory_bytes;
     one["is_real_hardware"] = info.is_real_hardware;
     one["uuid"] = info.uuid.empty() ? Json() : Json(info.uuid);
-    one["pci_address"] = info.pci_address.empty() ? Json() : Json(info.pci_address);
     one["up_bytes_per_s"] = known_rate(info.up_bytes_per_s);
     one["down_bytes_per_s"] = known_rate(info.down_bytes_per_s);
     auto path = paths.find(info.id);

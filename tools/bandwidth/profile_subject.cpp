@@ -36,6 +36,9 @@ Result<std::vector<DeviceInfo>> devices_of_context(const Json& context) {
     STAGECOACH_RETURN_IF_ERROR(read_text(one, "backend", info.backend));
     STAGECOACH_RETURN_IF_ERROR(read_text(one, "name", info.name));
     STAGECOACH_RETURN_IF_ERROR(read_text(one, "pci_address", info.pci_address));
+    // Null where the backend tells of none.
+    const Json* uuid = one.find("uuid");
+    if (uuid != nullptr && uuid->is_string()) info.uuid = uuid->as_string();
     const Json* memory = one.find("memory_bytes");
     if (memory == nullptr || !memory->is_integer()) return missing_field("memory_bytes");
     info.memory_bytes = memory->as_integer();
