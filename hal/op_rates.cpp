@@ -48,6 +48,21 @@ std::string product_layout(const OpCall& call) {
   return layout;
 }
 
+/// What libraries do not have, so that another kernel computes it: forward | qkv, sinks, document
+/// starts; backward | out_grad, qkv, out, lse, sinks, document starts.
+std::string attention_layout(const OpCall& call) {
+  size_t sinks = call.kind == OpKind::kAttentionForward ? 1 : 4;
+  std::string layout;
+  auto add = [&](bool is_there, const char* name) {
+    if (is_there) layout += (layout.empty() ? "" : "+") + std::string(name);
+  };
+  add(call.drop_probability > 0, "dropout");
+  add(call.window > 0 && call.window < call.sequence, "window");
+  add(!call.inputs[sinks].is_none(), "sinks");
+  add(!call.inputs[sinks + 1].is_none(), "documents");
+  return layout;
+}
+
 /// Of one element type or of two that are as wide, whose kernels differ little.
 bool is_as_wide(DType a, DType b) {
   return dtype_size_bytes(a) == dtype_size_bytes(b);
@@ -61,9 +76,7 @@ double distance(const OpShape& a, const OpShape& b) {
                                static_cast<double>(std::max<int64_t>(1, b.sizes[index])));
     sum += octaves * octaves;
   }
-  // Another layout is another kernel, mostly about as fast.
-  constexpr double kOtherLayout = 2;
-  return sum + (a.layout == b.layout ? 0 : kOtherLayout);
+  return sum;
 }
 
 }  // namespace
@@ -106,6 +119,7 @@ OpShape op_shape(const OpCall& call) {
       break;
     case OpKind::kAttentionForward:
     case OpKind::kAttentionBackward: {
+      shape.layout = attention_layout(call);
       int64_t keys = call.window > 0 ? std::min(call.window, call.sequence) : call.sequence;
       shape.sizes = {first.shape[0], call.sequence, call.heads * call.head_dim, call.head_dim,
                      keys};
@@ -178,6 +192,13 @@ double OpRates::time_ns(const OpShape& shape) const {
     if (is_alike) known.push_back(&one);
   }
   STAGECOACH_CHECK(!known.empty());
+  // Another layout is another kernel: it counts where there is no better.
+  bool has_layout = std::any_of(known.begin(), known.end(), [&](const TimedOp* one) {
+    return one->shape.layout == shape.layout;
+  });
+  if (has_layout) {
+    std::erase_if(known, [&](const TimedOp* one) { return one->shape.layout != shape.layout; });
+  }
   double time =
       is_arithmetic(shape.kind) ? time_by_rate(shape, known) : time_by_bytes(shape, known);
   return std::max(time, kLeastOpNs);

@@ -13,7 +13,8 @@ struct OpShape {
   OpKind kind = OpKind::kAdd;
   DType dtype = DType::kF32;  ///< of its first operand that holds numbers
   /// What of a product's operands makes a kernel another one: "nt" (a as it is, b transposed), "+"
-  /// where the output is added to, ">fp32" where it is wider than the operands. Empty: nothing.
+  /// where the output is added to, ">fp32" where it is wider than the operands. Of attention:
+  /// "dropout", "window", "sinks", "documents". Empty: nothing.
   std::string layout;
   /// Products: rows, columns, depth, and groups. Attention: rows, sequence, width of all heads and
   /// of one, and keys seen. Loss over a vocabulary: rows, vocabulary, width. Else: work.
@@ -37,7 +38,8 @@ struct TimedOp {
 };
 
 /// How long operations take on a device, from some that were timed. Arithmetic takes its FLOP by a
-/// rate: that of the timed ones of its kind that are most alike, the more alike the more it counts.
+/// rate: that of the timed ones of its kind that are most alike, the more alike the more it counts;
+/// of another layout only where there is none of its own.
 /// What is bound by bytes lies on lines between timed ones of its kind. Plain data.
 class OpRates {
  public:

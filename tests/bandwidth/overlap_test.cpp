@@ -168,7 +168,7 @@ TEST(OverlapShares, SayWhatIsTheLimitAndWhetherConvertingKeepsUp) {
     return all;
   };
   BandwidthReport hindered = known_report(30);
-  const MeasurementRecord* joint = largest_joint_traffic(hindered);
+  const MeasurementRecord* joint = joint_traffic(hindered);
   ASSERT_NE(joint, nullptr);
   EXPECT_EQ(joint->info.id, "overlap/update/up/idle");
   EXPECT_TRUE(is_joint_limit(hindered, *joint));
@@ -177,7 +177,7 @@ TEST(OverlapShares, SayWhatIsTheLimitAndWhetherConvertingKeepsUp) {
   EXPECT_THAT(texts(hindered), Contains(HasSubstr("convert 15 GB/s to bf16 beside uploads, links "
                                                   "carry 22.5: converting on the fly would hold")));
   BandwidthReport free = known_report(70);
-  EXPECT_FALSE(is_joint_limit(free, *largest_joint_traffic(free)));
+  EXPECT_FALSE(is_joint_limit(free, *joint_traffic(free)));
   EXPECT_THAT(texts(free), Contains(HasSubstr("it may carry more")));
   EXPECT_THAT(texts({}), testing::IsEmpty());
 }

@@ -97,5 +97,34 @@ TEST(OpShapes, OfCalls) {
   EXPECT_EQ(op_shape(call).sizes, shape.sizes);
 }
 
+/// Kernels differ by what libraries do not have, times by several times.
+TEST(OpShapes, OfAttentionTellWhichKernelItTakes) {
+  OpCall call;
+  call.kind = OpKind::kAttentionForward;
+  call.sequence = 8;
+  call.heads = call.kv_heads = 2;
+  call.head_dim = 4;
+  call.inputs[0] = {{}, DType::kBF16, Shape{16, 24}};
+  EXPECT_EQ(op_shape(call).layout, "");
+  call.window = 8;  // all there are
+  EXPECT_EQ(op_shape(call).layout, "");
+  call.window = 4;
+  call.drop_probability = 0.1f;
+  OpShape dropping = op_shape(call);
+  EXPECT_EQ(dropping.layout, "dropout+window");
+  EXPECT_EQ(dropping.sizes, (std::vector<int64_t>{16, 8, 8, 4, 4}));
+  // Another kernel says something only where there is none like it.
+  OpRates rates;
+  OpShape plain = dropping;
+  plain.layout = "";
+  rates.add({plain, 1e4});
+  EXPECT_NEAR(rates.time_ns(dropping), 1e4, 1);
+  dropping.sizes[0] *= 4;
+  dropping.work *= 4;
+  rates.add({dropping, 2e5});
+  EXPECT_NEAR(rates.time_ns(dropping), 2e5, 1);
+  EXPECT_NEAR(rates.time_ns(plain), 1e4, 1);
+}
+
 }  // namespace
 }  // namespace stagecoach

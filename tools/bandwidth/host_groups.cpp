@@ -71,10 +71,12 @@ void add_updates_at(GroupBuilder& builder, const GroupPlace& place) {
 
 void add_host_at(GroupBuilder& builder, const GroupPlace& place) {
   BandwidthGroup group = builder.start("host");
-  ByteCount size = builder.host_bytes(2);
+  // A quick look takes half as much, and all threads alone.
+  ByteCount size = builder.host_bytes(builder.is_full() ? 2 : 4);
   group.host_bytes = 2 * size;
   auto arrays = std::make_shared<HostArrays>(size, place.memory);
   std::vector<int> threads = builder.thread_counts(place.most_threads());
+  if (!builder.is_full()) threads = {threads.back()};
   std::vector<HostKernel> kernels = {HostKernel::kRead, HostKernel::kWrite, HostKernel::kCopy,
                                      HostKernel::kConvert};
   if (builder.is_full()) {

@@ -60,7 +60,7 @@ const MeasurementRecord* measured_point(const BandwidthReport& report, const Ove
 }
 
 void find_joint_limit(const BandwidthReport& report, std::vector<Finding>& findings) {
-  const MeasurementRecord* joint = largest_joint_traffic(report);
+  const MeasurementRecord* joint = joint_traffic(report);
   if (joint == nullptr) return;
   bool is_limit = is_joint_limit(report, *joint);
   findings.push_back(overlap_finding(
@@ -150,8 +150,9 @@ void add_kept_shares(std::vector<MeasurementRecord>& records) {
   }
 }
 
-const MeasurementRecord* largest_joint_traffic(const BandwidthReport& report) {
-  const MeasurementRecord* largest = nullptr;
+const MeasurementRecord* joint_traffic(const BandwidthReport& report) {
+  const MeasurementRecord* largest = measured_point(report, {"update", "both", "matmul"});
+  if (largest != nullptr) return largest;
   for (const MeasurementRecord& record : report.records) {
     if (!record.is_ok() || record.info.group != "overlap") continue;
     OverlapPoint point = overlap_point_of(record);

@@ -32,9 +32,10 @@ double median_of(const MeasurementRecord& record, const std::string& name);
 /// in the same round of the same group. What was not measured alone gets none.
 void add_kept_shares(std::vector<MeasurementRecord>& records);
 
-/// The point with updates and copies at which they moved most of the host's memory together; null
-/// where none was measured.
-const MeasurementRecord* largest_joint_traffic(const BandwidthReport& report);
+/// The point of updates, copies both ways and products, which is what training does at once; where
+/// it was not measured that with updates and copies at which they moved most of the host's memory
+/// together. Null: neither.
+const MeasurementRecord* joint_traffic(const BandwidthReport& report);
 
 /// Whether they hindered each other there: together less than 97 % of the sum of both alone.
 bool is_joint_limit(const BandwidthReport& report, const MeasurementRecord& joint);

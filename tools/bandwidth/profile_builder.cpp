@@ -201,7 +201,7 @@ void add_uplinks(const BandwidthReport& report, MachineProfile& profile) {
 /// threads alone may not get all of it, so what both moved at the same time counts where it is
 /// more; where they hindered each other it is the limit, even if threads that only read got more.
 double host_memory_bytes_per_s(const BandwidthReport& report, double by_threads_bytes_per_s) {
-  const MeasurementRecord* joint = largest_joint_traffic(report);
+  const MeasurementRecord* joint = joint_traffic(report);
   if (joint == nullptr) return by_threads_bytes_per_s;
   double together = median_of(*joint, "memory") * kBytesPerGb;
   if (is_joint_limit(report, *joint)) return together;

@@ -27,6 +27,8 @@ UsableMemory find_usable_memory(const BandwidthPlan& plan, const BandwidthOption
   bool is_answer =
       outcome->exit_code <= 0 || (outcome->exit_code != kExitInterrupted && steps.bytes > 0);
   if (!is_answer) return memory;
+  // All of it, in steps that do not end at a byte.
+  if (steps.stopped.empty()) return memory;
   memory.bytes = std::clamp(steps.bytes / 10 * 9, MemorySteps::kLeast, memory.needed);
   if (memory.bytes == memory.needed) return memory;
   memory.note = fmt::format(
