@@ -44,7 +44,7 @@ Status read_cards(const Json& json, const std::string& where, MachineProfile& ma
                      "down_bytes_per_s", "duplex_bytes_per_s", "bulk_up", "bulk_down"});
   STAGECOACH_RETURN_IF_ERROR(fields.check_names());
   MachineCard card;
-  STAGECOACH_ASSIGN_OR_RETURN(card.name, fields.text("name", "card"));
+  STAGECOACH_ASSIGN_OR_RETURN(card.name, fields.text("name", kUnnamedCard));
   STAGECOACH_ASSIGN_OR_RETURN(int count, fields.count("count", 1, kMostCards, 1));
   STAGECOACH_ASSIGN_OR_RETURN(card.flop_per_s,
                               fields.number("flop_per_s", kLeastFlopPerS, kMostRate));

@@ -13,6 +13,9 @@
 
 namespace stagecoach {
 
+/// The name of cards whose profile gives none.
+inline constexpr const char* kUnnamedCard = "card";
+
 /// A card of a machine profile.
 struct MachineCard {
   std::string name;

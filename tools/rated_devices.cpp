@@ -95,8 +95,14 @@ Rated measured_device(const MachineProfile& profile, const MachineCard& card, st
   return rated;
 }
 
-const MachineCard* measured_card(const MachineProfile* profile, const std::string& device) {
-  return profile == nullptr ? nullptr : profile->card_of(device);
+/// What a profile has of a device; nothing where it means another one by that name.
+const MachineCard* measured_card(const MachineProfile* profile, const std::string& device,
+                                 const std::string& name, RatedDevices& rated) {
+  const MachineCard* card = profile == nullptr ? nullptr : profile->card_of(device);
+  if (card == nullptr || card->name == name || card->name == kUnnamedCard) return card;
+  add_note(rated, fmt::format("{} is '{}', and of '{}' '{}': its rates are not used; measure again",
+                              device, name, profile->name, card->name));
+  return nullptr;
 }
 
 Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
@@ -108,7 +114,8 @@ Status add_cpu_devices(const DeviceSpec& spec, const MachineProfile* profile,
     PlannedDevice device;
     device.name = fmt::format("cpu:{}", spec.first_index + static_cast<int>(index));
     device.memory_bytes = options[index].memory_bytes;
-    if (const MachineCard* card = measured_card(profile, device.name)) {
+    if (const MachineCard* card =
+            measured_card(profile, device.name, cpu_device_name(pacing), rated)) {
       all.push_back(measured_device(*profile, *card, device.name, device.memory_bytes));
       continue;
     }
@@ -252,7 +259,7 @@ Status add_cards(const DeviceSpec& spec, const BackendRegistry& backends,
     const DeviceInfo& info = device->info();
     STAGECOACH_ASSIGN_OR_RETURN(MemoryUsage usage, device->memory_usage());
     ByteCount free = usage.total_bytes - usage.used_bytes;
-    if (const MachineCard* measured = measured_card(profile, info.id)) {
+    if (const MachineCard* measured = measured_card(profile, info.id, info.name, rated)) {
       all.push_back(measured_device(*profile, *measured, info.id, free));
       continue;
     }

@@ -50,12 +50,7 @@ DeviceInfo make_info(int index, const CpuDeviceOptions& options) {
   DeviceInfo info;
   info.id = fmt::format("cpu:{}", index);
   info.backend = "cpu";
-  info.name = "CPU device";
-  if (pacing.flop_per_s > 0) {
-    info.name += fmt::format(" (paced {:g} GFLOP/s)", pacing.flop_per_s * pacing.speed / 1e9);
-  } else if (pacing.is_paced()) {
-    info.name += " (paced)";
-  }
+  info.name = cpu_device_name(pacing);
   info.index = index;
   info.memory_bytes = options.memory_bytes;
   info.copy_engines = kCopyEngines;

@@ -140,4 +140,11 @@ Result<std::vector<CpuDeviceOptions>> parse_cpu_options(const DeviceSpec& spec) 
   return devices;
 }
 
+std::string cpu_device_name(const CpuPacing& pacing) {
+  if (pacing.flop_per_s > 0) {
+    return fmt::format("CPU device (paced {:g} GFLOP/s)", pacing.flop_per_s * pacing.speed / 1e9);
+  }
+  return pacing.is_paced() ? "CPU device (paced)" : "CPU device";
+}
+
 }  // namespace stagecoach

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "backends/cpu/pacing.h"
@@ -26,5 +27,8 @@ struct CpuDeviceOptions {
 /// entry a device. Errors are invalid arguments that name the element, the option and what is
 /// allowed.
 Result<std::vector<CpuDeviceOptions>> parse_cpu_options(const DeviceSpec& spec);
+
+/// For people, the same for equal ones: "CPU device", "CPU device (paced 20 GFLOP/s)".
+std::string cpu_device_name(const CpuPacing& pacing);
 
 }  // namespace stagecoach
