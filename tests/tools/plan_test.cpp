@@ -240,19 +240,15 @@ TEST(PlanCommand, TakesMeasuredRatesForRealDevices) {
   EXPECT_THAT(two.output, HasSubstr("a guess"));
   expect_refusal(plan("sim:1xrtx4090", {"--profile", path}), 1, "leave out --profile");
   // What is called so here is another device: its own numbers count, and why stands there.
-  std::string other = profile_file(R"({"name": "box", "cards": [
+  std::string other = profile_file(R"json({"name": "box", "cards": [
     {"device": "cpu:0", "name": "CPU device (paced)", "flop_per_s": 1e12, "memory_bytes": 1e9,
-     "up_bytes_per_s": 2e9, "down_bytes_per_s": 2e9
-}], "host": {
-  "work_bytes_per_s" : 4e9
-}
-})");
+     "up_bytes_per_s": 2e9, "down_bytes_per_s": 2e9}], "host": {"work_bytes_per_s": 4e9}})json");
   Json own = answer(plan("cpu:1[flops=1G]"));
-Json beside = answer(plan("cpu:1[flops=1G]", {"--profile", other}));
-EXPECT_NEAR(beside.find("t_max_s")->as_number() / own.find("t_max_s")->as_number(), 1, 0.01);
-EXPECT_THAT(run_command(plan("cpu:1[flops=1G]", {"--profile", other})).output,
-            HasSubstr("cpu:0 is 'CPU device (paced 1 GFLOP/s)', and of 'box' 'CPU device "
-                      "(paced)': its rates are not used"));
+  Json beside = answer(plan("cpu:1[flops=1G]", {"--profile", other}));
+  EXPECT_NEAR(beside.find("t_max_s")->as_number() / own.find("t_max_s")->as_number(), 1, 0.01);
+  EXPECT_THAT(run_command(plan("cpu:1[flops=1G]", {"--profile", other})).output,
+              HasSubstr("cpu:0 is 'CPU device (paced 1 GFLOP/s)', and of 'box' 'CPU device "
+                        "(paced)': its rates are not used"));
 }
 
 TEST(PlanCommand, RefusesByName) {
