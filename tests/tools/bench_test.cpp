@@ -180,7 +180,10 @@ TEST(BenchCommand, OverlapSaysWhatEachPartKeeps) {
   EXPECT_THAT(names, testing::ElementsAre("memory", "host", "up", "down", "host_kept", "up_kept",
                                           "down_kept"));
   EXPECT_EQ(both.find("verify")->find("status")->as_string(), "ok");
-  EXPECT_THAT(result.output, HasSubstr("of the host's memory together"));
+  // Figures of parts that were hardly active together are no reason to plan otherwise.
+  bool is_evidence = result.output.find("short_window") == std::string::npos;
+  bool is_said = result.output.find("of the host's memory together") != std::string::npos;
+  EXPECT_EQ(is_said, is_evidence) << result.output;
   CommandResult local = run_command(bench({"local", "--json"}), ".", no_cards());
   ASSERT_EQ(local.exit_code, 0) << local.errors;
   expect_valid(json_of(local));
