@@ -102,5 +102,41 @@ TEST(BandwidthPlans, KeepPinnedMemoryWithinItsLimit) {
   }
 }
 
+// A limit is kept or refused, never exceeded in silence; the refusal says what would do.
+TEST(BandwidthPlans, RefuseLimitsBelowWhatAMeasurementTakes) {
+  auto devices = open_devices("cpu:2[memory=1G]");
+  std::vector<MeasuredDevice> measured = {{devices[0].get(), 0}, {devices[1].get(), 0}};
+  std::unique_ptr<TaskPool> pool = TaskPool::create(1);
+  BandwidthOptions options;
+  auto refusal = [&] { return plan_bandwidth(measured, options, kGiB, *pool).status().message(); };
+  options.max_pinned = 1;
+  EXPECT_THAT(refusal(), testing::HasSubstr("--max-pinned is 1; copies of 2 devices, up and down, "
+                                            "take at least 256K"));
+  options.max_pinned = 256 * kKiB;
+  EXPECT_EQ(refusal(), "");
+  options.max_host = 1;
+  EXPECT_THAT(refusal(), testing::HasSubstr("--max-mem is 1; threads of the host go through at "
+                                            "least 4M"));
+  options.max_host = 4 * kMiB;
+  EXPECT_EQ(refusal(), "");
+}
+
+// Urgent copies never settle to 2 %, so that each takes its whole warm-up.
+TEST(BandwidthPlans, ExpectWarmUpsAsLongAsTheyAre) {
+  auto devices = open_devices("cpu:1[memory=64M,h2d=1G,d2h=1G]");
+  std::vector<MeasuredDevice> measured = {{devices[0].get(), 0}};
+  std::unique_ptr<TaskPool> pool = TaskPool::create(1);
+  BandwidthOptions options;
+  options.suite = "urgent";
+  options.sampling.repetitions = 3;
+  options.sampling.min_time_ns = 20'000'000;
+  auto plan = plan_bandwidth(measured, options, kGiB, *pool);
+  ASSERT_TRUE(plan.is_ok());
+  auto count = static_cast<double>(plan->groups.front().ids.size());
+  // 2 s of warm-up and three batches of 0.1 s.
+  EXPECT_GE(plan->groups.front().expected_s, 2.3 * count);
+  EXPECT_LE(plan->groups.front().expected_s, 3 * count);
+}
+
 }  // namespace
 }  // namespace stagecoach

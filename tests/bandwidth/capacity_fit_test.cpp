@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
 
 namespace stagecoach {
@@ -162,6 +163,38 @@ TEST(CapacityFit, DevicesOfTheirOwnTakeFewMeasurementsAndShareNothing) {
   ASSERT_TRUE(whole.is_ok());
   EXPECT_TRUE(whole->is_complete);
   EXPECT_EQ(whole->pools.size(), 2u);
+}
+
+// What was not measured well is no evidence, whatever its figures were.
+TEST(CapacityFit, UnclearSetsShowNoPoolAndLeaveItIncomplete) {
+  CapacityModel tree;
+  tree.links = {25, 25, 25};
+  tree.pools = {{0b011, 30}};
+  MeasureSet clear = measure_tree(tree, 0, 1);
+  std::map<DeviceSet, int> turns;
+  auto measure = [&](DeviceSet active) -> Result<std::vector<double>> {
+    ++turns[active];
+    if (active == 0b111) return std::vector<double>{};
+    return clear(active);
+  };
+  Result<CapacityModel> fit = fit_capacities(3, measure);
+  ASSERT_TRUE(fit.is_ok());
+  EXPECT_FALSE(fit->is_complete);
+  EXPECT_FALSE(fit->measured.contains(0b111));
+  EXPECT_EQ(turns[0b111], 1);
+  ASSERT_EQ(fit->pools.size(), 1u);
+  EXPECT_EQ(fit->pools[0].members, 0b011u);
+}
+
+TEST(CapacityFit, PoolsCarryAtLeastWhatAMemberHasAlone) {
+  auto measure = [](DeviceSet active) -> Result<std::vector<double>> {
+    if (active == 0b11) return std::vector<double>{2, 1};
+    return std::vector<double>{active == 0b01 ? 25.0 : 0.0, active == 0b10 ? 20.0 : 0.0};
+  };
+  Result<CapacityModel> fit = fit_capacities(2, measure);
+  ASSERT_TRUE(fit.is_ok());
+  ASSERT_EQ(fit->pools.size(), 1u);
+  EXPECT_EQ(fit->pools[0].capacity, 25);
 }
 
 TEST(CapacityFit, PassesOnWhatFails) {

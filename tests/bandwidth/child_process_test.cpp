@@ -4,6 +4,8 @@
 #include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <string>
+#include <unistd.h>
 
 namespace stagecoach {
 namespace {
@@ -55,6 +57,13 @@ TEST(ChildProcess, IsInterruptedFirst) {
   EXPECT_EQ(outcome->exit_code, 130);
   EXPECT_EQ(outcome->output, "ready\ncaught\n");
   EXPECT_FALSE(outcome->has_timed_out);
+}
+
+// Else a terminal's interrupt and its parent's would come to two, and the second ends it.
+TEST(ChildProcess, HasAProcessGroupOfItsOwn) {
+  auto outcome = shell("cut -d' ' -f5 /proc/self/stat");
+  ASSERT_TRUE(outcome.is_ok());
+  EXPECT_NE(std::stol(outcome->output), static_cast<long>(::getpgrp()));
 }
 
 TEST(ChildProcess, OneThatCannotBeStartedExits) {

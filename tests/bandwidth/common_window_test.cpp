@@ -41,6 +41,20 @@ TEST(CommonWindow, MayBeEmpty) {
   EXPECT_TRUE(common_window({}).is_empty());
 }
 
+// Streams that took turns brought something all the same.
+TEST(CommonWindow, WithoutOneTheWholeTimeCounts) {
+  std::vector<FlowMarks> turns = {{{0, 100}, {1000, 1100}}, {{1000, 1000}, {2000, 2000}}};
+  WindowRates rates = window_or_whole_time(turns);
+  EXPECT_EQ(rates.coverage, 0);
+  EXPECT_EQ(rates.end_ns - rates.start_ns, 2000);
+  EXPECT_THAT(rates.bytes_per_s, ElementsAre(5e8, 1e9));
+  EXPECT_DOUBLE_EQ(rates.total_bytes_per_s, 1.5e9);
+  EXPECT_GT(rates.fairness(), 0.8);
+  std::vector<FlowMarks> together = {{{0, 100}, {1000, 1100}}, {{0, 100}, {1000, 2100}}};
+  EXPECT_DOUBLE_EQ(window_or_whole_time(together).total_bytes_per_s, 3e9);
+  EXPECT_TRUE(window_or_whole_time({}).is_empty());
+}
+
 TEST(CommonWindow, FairnessIsJains) {
   WindowRates window;
   window.bytes_per_s = {3, 1};

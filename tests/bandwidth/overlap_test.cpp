@@ -150,15 +150,27 @@ BandwidthReport known_report(double host_beside_copies) {
   return report;
 }
 
-// Shares are taken round by round: a machine that changes changes both.
-TEST(OverlapShares, AreOfThePartAloneInTheSameRound) {
+TEST(OverlapShares, AreOfWhatThePartHasAlone) {
   BandwidthReport report = known_report(30);
   const MeasurementRecord* both = report.find("overlap/update/up/idle");
   ASSERT_EQ(both->info.quantities.size(), 5u);
   EXPECT_EQ(both->info.quantities[3].name, "host_kept");
   EXPECT_THAT(both->samples[3], ElementsAre(0.5, 1));
-  EXPECT_THAT(both->samples[4], ElementsAre(0.8, 1));
+  EXPECT_THAT(both->samples[4], ElementsAre(20 / 22.5, 20 / 22.5));
   EXPECT_EQ(report.find("overlap/none/up/idle")->info.quantities.size(), 2u) << "it is alone";
+}
+
+// Noisy points have more samples than calm ones, and all of them count.
+TEST(OverlapShares, HaveAllSamplesAndTheRatioOfTheMedians) {
+  std::vector<MeasurementRecord> records = {
+      point_of({"update", "none", "idle"}, {{"memory", {60, 10, 60}}, {"host", {60, 10, 60}}}),
+      point_of({"update", "up", "idle"},
+               {{"memory", {80, 40, 45, 50, 44, 46}}, {"host", {60, 20, 25, 30, 24, 26}}})};
+  add_kept_shares(records);
+  const MeasurementRecord& both = records[1];
+  ASSERT_EQ(both.info.quantities.back().name, "host_kept");
+  EXPECT_EQ(both.statistics.back().n, both.statistics[1].n);
+  EXPECT_DOUBLE_EQ(both.median(2), both.median(1) / records[0].median(1));
 }
 
 TEST(OverlapShares, SayWhatIsTheLimitAndWhetherConvertingKeepsUp) {

@@ -219,6 +219,7 @@ TEST(BandwidthFindings, CoverDuplexKindsChunksUrgencyAndTurns) {
         record_of(fmt::format("urgent/cuda:0/up/{}", latency), "urgent", latency);
     urgent.info.params["device"] = "cuda:0";
     urgent.info.params["dir"] = "up";
+    urgent.info.params["method"] = latency < 1 ? "alternating" : "whole";
     report.records.push_back(urgent);
   }
   MeasurementRecord odd = copy_of("cuda:9", "up", "pinned", kMiB, 70);
@@ -235,6 +236,25 @@ TEST(BandwidthFindings, CoverDuplexKindsChunksUrgencyAndTurns) {
               HasSubstr("all devices together carry 25 GB/s up, the sum of each alone is 120"));
   EXPECT_THAT(text, HasSubstr("copy/cuda:9/up/pinned/1M is faster than its link can be"));
   EXPECT_THAT(text, testing::StartsWith("warning: "));
+}
+
+// What was not active together, or has nothing beside it, is no reason to plan otherwise.
+TEST(BandwidthFindings, NeedEvidence) {
+  BandwidthReport report;
+  report.records = {copy_of("cuda:0", "up", "pinned", kMiB, 50),
+                    copy_of("cuda:0", "down", "pinned", kMiB, 50),
+                    record_of("duplex/cuda:0/pinned/1M", "duplex", 20),
+                    record_of("urgent/cuda:0/up/whole", "urgent", 3)};
+  report.records[2].info.params["device"] = "cuda:0";
+  report.records[2].flags = {SampleFlag::kShortWindow};
+  report.records[3].info.params["device"] = "cuda:0";
+  report.records[3].info.params["dir"] = "up";
+  report.records[3].info.params["method"] = "whole";
+  std::string text = texts_of(find_problems(report));
+  EXPECT_THAT(text, testing::Not(HasSubstr("both ways at once")));
+  EXPECT_THAT(text, testing::Not(HasSubstr("urgent copies")));
+  report.records[2].flags = {};
+  EXPECT_THAT(texts_of(find_problems(report)), HasSubstr("both ways at once"));
 }
 
 TEST(BandwidthFindings, SayWhichWayBetweenDevicesIsFasterAndSafe) {

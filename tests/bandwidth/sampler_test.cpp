@@ -201,5 +201,24 @@ TEST(Sampler, InterruptionKeepsWhatIsDone) {
   EXPECT_EQ(records[1].reason, "interrupted");
 }
 
+// Samples that were taken are not thrown away.
+TEST(Sampler, InterruptionInTheMiddleKeepsTheSamplesTaken) {
+  MeasurementGroup group;
+  int batches = 0;
+  auto count = [&batches](int) {
+    ++batches;
+    return 50.0;
+  };
+  group.push_back(std::make_unique<ScriptedMeasurement>("a", count, 100'000'000));
+  RepetitionOptions options;
+  // One batch finds the repeats, three warm up, three count.
+  options.is_cancelled = [&batches] { return batches >= 7; };
+  MeasurementRecord record = run_group(group, options).front();
+  EXPECT_TRUE(record.is_ok());
+  EXPECT_TRUE(record.has_flag(SampleFlag::kInterrupted));
+  EXPECT_EQ(record.statistics.front().n, 3);
+  EXPECT_EQ(record.median(), 50);
+}
+
 }  // namespace
 }  // namespace stagecoach

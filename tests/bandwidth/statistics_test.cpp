@@ -80,6 +80,7 @@ TEST(SampleFlags, AreListedWithTheirNames) {
               ElementsAre(SampleFlag::kNoisy, SampleFlag::kBimodal));
   EXPECT_EQ(sample_flag_name(SampleFlag::kNotSettled), "not_settled");
   EXPECT_EQ(sample_flag_name(SampleFlag::kShortWindow), "short_window");
+  EXPECT_EQ(sample_flag_name(SampleFlag::kInterrupted), "interrupted");
 }
 
 }  // namespace

@@ -91,6 +91,25 @@ TEST(PacedBandwidth, AllDevicesTogetherHaveAWindowWhateverTheirRates) {
   }
 }
 
+// One that is over before the other's first chunk is there leaves no common window.
+TEST(PacedBandwidth, WithoutACommonWindowTotalsAreOfTheWholeTime) {
+  BandwidthOptions options = short_options("contention");
+  options.filter = "together/up";
+  options.working_set = 256 * kKiB;
+  options.sampling.repetitions = 3;
+  options.sampling.most_reruns = 0;
+  options.sampling.warm_up_limit_ns = 0;
+  BandwidthReport report =
+      run_suite(open_devices("cpu:1[memory=16M],cpu:1[memory=16M,h2d=1M,d2h=1M]"), options);
+  ASSERT_EQ(report.records.size(), 1u);
+  const MeasurementRecord& record = report.records.front();
+  ASSERT_TRUE(record.is_ok()) << record.reason;
+  for (const std::vector<double>& samples : record.samples) {
+    for (double sample : samples) EXPECT_GT(sample, 0);
+  }
+  EXPECT_TRUE(record.has_flag(SampleFlag::kShortWindow));
+}
+
 TEST(PacedBandwidth, LatencyShowsWhereOneChunkIsIssuedAtATime) {
   BandwidthOptions options = short_options("copy");
   options.sizes = {64 * kKiB};

@@ -15,6 +15,9 @@
 
 namespace stagecoach {
 
+/// Between the name of a group and which of several of that name is meant.
+inline constexpr char kGroupNumberMark = '#';
+
 /// What a run of `bench bandwidth` measures and how.
 struct BandwidthOptions {
   std::string suite = "quick";    ///< one of `bandwidth_suites`
@@ -24,7 +27,7 @@ struct BandwidthOptions {
   ByteCount working_set = 0;      ///< a device and direction; 0: by the device
   ByteCount max_host = 0;         ///< of what host threads go through; 0: a quarter of what is free
   ByteCount max_pinned = 0;       ///< of all devices together; 0: a quarter of what is free
-  std::string group;              ///< of the suite, alone; empty: all
+  std::string group;              ///< of the suite, alone; "copy#2": the second of it; empty: all
   std::string filter;             ///< regular expression that ids must match; empty: all
   std::shared_ptr<const NumaChoice> numa;  ///< null: memory and threads are where they come to be
   ByteCount most_host = 0;  ///< that all of a group may take, whatever was asked for; 0: no limit

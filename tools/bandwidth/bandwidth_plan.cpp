@@ -1,6 +1,7 @@
 #include "tools/bandwidth/bandwidth_plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
@@ -37,6 +38,35 @@ void add_group(const std::string& name, GroupBuilder& builder) {
   for (const GroupKind& kind : kGroupKinds) {
     if (name == kind.name && !(kind.needs_device && builder.devices().empty())) kind.add(builder);
   }
+}
+
+/// A group's name and which of those of that name is meant, from 1; 0: all.
+struct GroupSelection {
+  std::string name;
+  int number = 0;
+};
+
+GroupSelection parse_selection(const std::string& text) {
+  GroupSelection selection{text, 0};
+  size_t mark = text.find(kGroupNumberMark);
+  if (mark == std::string::npos) return selection;
+  const char* end = text.data() + text.size();
+  bool is_number = std::from_chars(text.data() + mark + 1, end, selection.number).ptr == end;
+  if (is_number && selection.number > 0) selection.name = text.substr(0, mark);
+  return selection;
+}
+
+/// Of the groups that are left, all of one name, keeps the one that is meant.
+Status keep_selected(const std::string& text, int number, BandwidthPlan& plan) {
+  if (number == 0) return Status::ok();
+  if (number > std::ssize(plan.groups)) {
+    return invalid_argument(
+        fmt::format("--group is '{}'; there are {} of that name", text, plan.groups.size()));
+  }
+  BandwidthGroup kept = std::move(plan.groups[static_cast<size_t>(number - 1)]);
+  plan.groups.clear();
+  plan.groups.push_back(std::move(kept));
+  return Status::ok();
 }
 
 }  // namespace
@@ -96,17 +126,20 @@ Result<BandwidthPlan> plan_bandwidth(std::span<const MeasuredDevice> devices,
   STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite, find_bandwidth_suite(options.suite));
   GroupBuilder builder(devices, options, free_bytes, pool);
   const std::vector<std::string>& groups = suite->groups;
+  GroupSelection selection = parse_selection(options.group);
   if (!options.group.empty() &&
-      std::find(groups.begin(), groups.end(), options.group) == groups.end()) {
+      std::find(groups.begin(), groups.end(), selection.name) == groups.end()) {
     return invalid_argument(fmt::format("--group is '{}'; '{}' has {}", options.group,
                                         options.suite, fmt::join(groups, ", ")));
   }
   note_nodes(builder);
   for (const std::string& group : groups) {
-    if (options.group.empty() || group == options.group) add_group(group, builder);
+    if (options.group.empty() || group == selection.name) add_group(group, builder);
   }
+  STAGECOACH_RETURN_IF_ERROR(builder.check_limits());
   BandwidthPlan plan = builder.take();
   STAGECOACH_RETURN_IF_ERROR(filter_plan(options.filter, plan));
+  STAGECOACH_RETURN_IF_ERROR(keep_selected(options.group, selection.number, plan));
   return plan;
 }
 

@@ -33,6 +33,8 @@ struct BandwidthGroup {
   RepetitionOptions sampling;
   ByteCount pinned_bytes = 0;  ///< of the host, at most
   ByteCount host_bytes = 0;    ///< other memory of the host
+  bool settles = true;         ///< false: warm-up takes all of its limit
+  int64_t run_count = 0;       ///< measurements; 0: as many as there are ids
   double expected_s = 0;       ///< about how long it takes
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <numeric>
+#include <set>
 
 namespace stagecoach {
 
@@ -47,13 +48,20 @@ class CapacitySearch {
   }
 
  private:
-  bool is_known(DeviceSet set) const { return model_.measured.contains(set); }
+  bool is_known(DeviceSet set) const {
+    return model_.measured.contains(set) || unclear_.contains(set);
+  }
 
   bool has_room() const { return std::ssize(model_.measured) < options_.most_sets; }
 
   Status measure_once(DeviceSet set) {
     if (is_known(set)) return Status::ok();
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<double> rates, measure_(set));
+    if (rates.empty() && std::popcount(set) > 1) {
+      unclear_.insert(set);
+      model_.is_complete = false;
+      return Status::ok();
+    }
     if (std::ssize(rates) != count_) return internal_error("a rate a device is needed");
     model_.measured[set] = std::move(rates);
     return Status::ok();
@@ -61,6 +69,7 @@ class CapacitySearch {
 
   /// Whether a measured set has less than links and known pools let expect.
   bool is_unexplained(DeviceSet set) const {
+    if (unclear_.contains(set)) return false;
     return total_of(model_.measured.at(set)) < (1 - options_.tolerance) * expected_total(set);
   }
 
@@ -136,19 +145,30 @@ class CapacitySearch {
         if (is_unexplained(less)) set = less;
       }
     }
-    CapacityPool pool{set, total_of(model_.measured.at(set), set)};
+    CapacityPool pool{set, at_least_a_link(set, total_of(model_.measured.at(set), set))};
     for (int device = 0; device < count_; ++device) {
       DeviceSet more = set | bit_of(device);
       if (more == set) continue;
       STAGECOACH_RETURN_IF_ERROR(measure_once(more));
+      if (unclear_.contains(more)) continue;
       double together = total_of(model_.measured.at(more));
       if (together <= (1 + kSame) * pool.capacity) pool.members |= bit_of(device);
     }
+    pool.capacity = at_least_a_link(pool.members, pool.capacity);
     for (const CapacityPool& known : model_.pools) {
       if (known.members == pool.members) return Status::ok();
     }
     model_.pools.push_back(pool);
     return Status::ok();
+  }
+
+  /// What carries a device alone carries at least that.
+  double at_least_a_link(DeviceSet members, double capacity) const {
+    for (int device = 0; device < count_; ++device) {
+      if ((members & bit_of(device)) == 0) continue;
+      capacity = std::max(capacity, model_.links[static_cast<size_t>(device)]);
+    }
+    return capacity;
   }
 
   /// Capacities from all measured sets that a pool limits; order; residual.
@@ -163,7 +183,7 @@ class CapacitySearch {
       }
       if (totals.empty()) continue;
       std::nth_element(totals.begin(), totals.begin() + std::ssize(totals) / 2, totals.end());
-      pool.capacity = totals[totals.size() / 2];
+      pool.capacity = at_least_a_link(pool.members, totals[totals.size() / 2]);
     }
     std::sort(model_.pools.begin(), model_.pools.end(), [](const auto& a, const auto& b) {
       int size_a = std::popcount(a.members), size_b = std::popcount(b.members);
@@ -185,6 +205,7 @@ class CapacitySearch {
   const MeasureSet& measure_;
   const CapacityFitOptions options_;
   CapacityModel model_;
+  std::set<DeviceSet> unclear_;  ///< measured, and no evidence
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ struct CapacityModel {
   std::vector<CapacityPool> pools;  ///< by number of members, then by first member
   double residual = 0;              ///< largest relative error of a measured set's total
   std::map<DeviceSet, std::vector<double>> measured;  ///< per device; 0 for those not in the set
-  bool is_complete = true;                            ///< false: the limit of sets ended the search
+  /// False: the limit of sets ended the search, or a set could not be measured well enough.
+  bool is_complete = true;
 
   /// What `active` devices get: max-min fair shares of links and pools (Bertsekas and Gallager,
   /// Data Networks, section 6.5). Per device; 0 for those that are not active. Pure.
@@ -33,6 +34,8 @@ struct CapacityModel {
 };
 
 /// Measures the rates of a set of devices that are active together: per device, 0 for the others.
+/// Empty where what was measured says nothing of what they can do together: no pool follows from
+/// it. A device alone must have its rate.
 using MeasureSet = std::function<Result<std::vector<double>>(DeviceSet active)>;
 
 /// How the search goes about it.

@@ -44,6 +44,9 @@ class Child {
     if (process_ == 0) {
       // Other threads may hold any lock: only calls that are safe here.
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      // A terminal interrupts all of a group: the child is told by its parent alone, and once,
+      // since a second signal would end it before it has printed what it has.
+      ::setpgid(0, 0);
       if (::getppid() != parent) ::_exit(127);
       ::dup2(ends[1], STDOUT_FILENO);
       ::execv(program.c_str(), texts.data());

@@ -57,4 +57,28 @@ WindowRates common_window(std::span<const FlowMarks> flows) {
   return window;
 }
 
+WindowRates window_or_whole_time(std::span<const FlowMarks> flows) {
+  constexpr double kTakesTurns = 0.1;
+  WindowRates rates = common_window(flows);
+  if (flows.empty() || rates.coverage >= kTakesTurns) return rates;
+  size_t earliest = 0;
+  int64_t end_ns = 0;
+  for (size_t flow = 0; flow < flows.size(); ++flow) {
+    if (flows[flow].front().time_ns < flows[earliest].front().time_ns) earliest = flow;
+    end_ns = std::max(end_ns, flows[flow].back().time_ns);
+  }
+  // Clocks have ticks: what took none has taken one at most.
+  int64_t start_ns = flows[earliest].front().time_ns;
+  auto length_ns = static_cast<double>(std::max<int64_t>(1, end_ns - start_ns));
+  rates.start_ns = start_ns;
+  rates.end_ns = std::max(end_ns, start_ns + 1);
+  rates.total_bytes_per_s = 0;
+  for (size_t flow = 0; flow < flows.size(); ++flow) {
+    double before = flow == earliest ? flows[flow].front().bytes : 0;
+    rates.bytes_per_s[flow] = (flows[flow].back().bytes - before) / length_ns * kNsPerSecond;
+    rates.total_bytes_per_s += rates.bytes_per_s[flow];
+  }
+  return rates;
+}
+
 }  // namespace stagecoach

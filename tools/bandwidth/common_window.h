@@ -32,4 +32,9 @@ struct WindowRates {
 /// linear between marks. Every stream needs two marks; the window may be empty. Pure.
 WindowRates common_window(std::span<const FlowMarks> flows);
 
+/// `window` unless the streams were hardly active together: an engine serves one after the other,
+/// or they took turns by chance. Then rates from the first mark of any stream to the last, since
+/// what they bring together is known all the same; `coverage` stays that of `window`. Pure.
+WindowRates window_or_whole_time(std::span<const FlowMarks> flows);
+
 }  // namespace stagecoach

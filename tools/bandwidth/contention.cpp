@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <numeric>
 
 namespace stagecoach {
@@ -20,10 +21,20 @@ class SetMeasurer {
         sampling_(sampling),
         records_(records) {}
 
+  /// Empty: the devices were not seen to be active together at their own pace, also when the set
+  /// was measured again; `doubtful` has what came of it.
   Result<std::vector<double>> measure(DeviceSet active) {
-    MeasurementGroup group;
-    group.push_back(make_contention_measurement(memories_, active, direction_, shape_));
-    MeasurementRecord record = run_group(group, sampling_).front();
+    constexpr int kTurns = 3;
+    MeasurementRecord record;
+    bool is_clear = false;
+    for (int turn = 0; turn < kTurns && !is_clear; ++turn) {
+      MeasurementGroup group;
+      group.push_back(make_contention_measurement(memories_, active, direction_, shape_));
+      record = run_group(group, sampling_).front();
+      is_clear =
+          !record.is_ok() || record.has_flag(SampleFlag::kInterrupted) ||
+          !(record.has_flag(SampleFlag::kShortWindow) || record.has_flag(SampleFlag::kOverrun));
+    }
     bool is_one = record.info.quantities.size() == 1;
     std::vector<double> rates(memories_.size(), 0);
     size_t quantity = is_one ? 0 : 1;
@@ -32,9 +43,17 @@ class SetMeasurer {
     }
     bool is_ok = record.is_ok();
     records_.push_back(std::move(record));
-    if (is_ok) return rates;
-    return cancelled(records_.back().reason);
+    if (!is_ok) return cancelled(records_.back().reason);
+    if (is_clear) return rates;
+    doubtful_[active] = rates;
+    bool is_alone =
+        rates.size() - static_cast<size_t>(std::count(rates.begin(), rates.end(), 0.0)) < 2;
+    if (!is_alone) rates.clear();
+    return rates;
   }
+
+  /// Sets that are no evidence, and what each of their devices had.
+  const std::map<DeviceSet, std::vector<double>>& doubtful() const { return doubtful_; }
 
  private:
   std::span<const std::shared_ptr<TransferMemory>> memories_;
@@ -42,6 +61,7 @@ class SetMeasurer {
   const TransferShape& shape_;
   const RepetitionOptions& sampling_;
   std::vector<MeasurementRecord>& records_;
+  std::map<DeviceSet, std::vector<double>> doubtful_;
 };
 
 /// What the first k devices of `order` reach, for every k; measures what is still missing.
@@ -51,10 +71,14 @@ Result<std::vector<CurvePoint>> measure_curve(const std::vector<int>& order, Set
   DeviceSet set = 0;
   for (int device : order) {
     set |= DeviceSet{1} << device;
-    if (!model.measured.contains(set)) {
-      STAGECOACH_ASSIGN_OR_RETURN(model.measured[set], measurer.measure(set));
+    bool is_known = model.measured.contains(set) || measurer.doubtful().contains(set);
+    if (!is_known) {
+      STAGECOACH_ASSIGN_OR_RETURN(std::vector<double> found, measurer.measure(set));
+      if (!found.empty()) model.measured[set] = std::move(found);
     }
-    const std::vector<double>& rates = model.measured[set];
+    auto measured = model.measured.find(set);
+    const std::vector<double>& rates =
+        measured != model.measured.end() ? measured->second : measurer.doubtful().at(set);
     curve.push_back({set, std::accumulate(rates.begin(), rates.end(), 0.0)});
   }
   return curve;
@@ -150,6 +174,13 @@ void run_contention(std::span<const std::shared_ptr<TransferMemory>> memories,
   if (packed.is_ok()) fit.packed = std::move(*packed);
   if (spread.is_ok()) fit.spread = std::move(*spread);
   fit.sets_measured = std::ssize(fit.model.measured);
+  if (!measurer.doubtful().empty()) {
+    fit.model.is_complete = false;
+    report.notes.push_back(fmt::format(
+        "capacities {} are incomplete: {} sets were not seen active together at their own pace, "
+        "measured three times, and no pool follows from them",
+        fit.direction, measurer.doubtful().size()));
+  }
   report.fits.push_back(std::move(fit));
 }
 

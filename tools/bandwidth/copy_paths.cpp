@@ -12,6 +12,8 @@ namespace stagecoach {
 namespace {
 
 constexpr double kSmallBytes = 4096;
+constexpr double kNearSmall = 16384;    ///< a line through sizes up to this is known at 4 KiB
+constexpr double kClearlyFaster = 1.1;  ///< than the next one, to be advice
 
 /// A size of a path and what a copy of it takes.
 struct TimedSize {
@@ -21,6 +23,10 @@ struct TimedSize {
 std::string text_of(const MeasurementRecord& record, const char* key) {
   const Json* value = record.info.params.find(key);
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
+}
+
+bool is_doubtful(const MeasurementRecord& record) {
+  return record.has_flag(SampleFlag::kOverrun) || record.has_flag(SampleFlag::kNoisy);
 }
 
 std::optional<TimedSize> timed_size(const MeasurementRecord& record) {
@@ -60,6 +66,16 @@ const CopyPath* path_like(const std::vector<CopyPath>& paths, const CopyPath& li
   return found == paths.end() ? nullptr : &*found;
 }
 
+/// Whether the first of them, sorted, is known to be the fastest for small copies.
+bool is_choice(const std::vector<const CopyPath*>& ways) {
+  if (ways.size() < 2) return false;
+  bool is_known = std::all_of(ways.begin(), ways.end(), [](const CopyPath* one) {
+    return one->is_known_at_4k && !one->is_doubtful;
+  });
+  return is_known &&
+         ways[1]->time_us(kSmallBytes) >= kClearlyFaster * ways[0]->time_us(kSmallBytes);
+}
+
 Finding cheapest_of(const std::vector<const CopyPath*>& paths) {
   const CopyPath& best = *paths.front();
   std::string others;
@@ -95,6 +111,9 @@ std::vector<CopyPath> fit_copy_paths(const BandwidthReport& report) {
       times.emplace_back();
     }
     times[index].push_back(*timed);
+    bool is_near = timed->bytes <= kNearSmall;
+    paths[index].is_known_at_4k = paths[index].is_known_at_4k || is_near;
+    paths[index].is_doubtful = paths[index].is_doubtful || is_doubtful(record);
   }
   constexpr size_t kFewestSizes = 3;
   std::vector<CopyPath> fitted;
@@ -122,7 +141,7 @@ std::vector<Finding> find_copy_paths(const BandwidthReport& report) {
     std::stable_sort(ways.begin(), ways.end(), [](const CopyPath* a, const CopyPath* b) {
       return a->time_us(kSmallBytes) < b->time_us(kSmallBytes);
     });
-    findings.push_back(cheapest_of(ways));
+    if (is_choice(ways)) findings.push_back(cheapest_of(ways));
     const CopyPath* kernel = path_like(paths, first, "kernel");
     const CopyPath* engine = path_like(paths, first, "copy");
     if (kernel == nullptr || engine == nullptr || kernel->gb_per_s >= engine->gb_per_s) continue;

@@ -39,7 +39,9 @@ class ProblemFinder {
  public:
   explicit ProblemFinder(const BandwidthReport& report) : report_(report) {
     for (const MeasurementRecord& record : report.records) {
-      if (record.is_ok()) groups_[record.info.group].push_back(&record);
+      // Without a common window figures say what came of it, not what devices can do together.
+      bool is_evidence = record.is_ok() && !record.has_flag(SampleFlag::kShortWindow);
+      if (is_evidence) groups_[record.info.group].push_back(&record);
     }
     for (const MeasurementRecord* record : groups_["copy"]) {
       if (text_param(*record, "kind") != "pinned" || is_by_kernel(*record)) continue;
@@ -299,6 +301,9 @@ class ProblemFinder {
       ways[{text_param(*record, "device"), text_param(*record, "dir")}].push_back(record);
     }
     for (const auto& [key, records] : ways) {
+      std::set<std::string> methods;
+      for (const MeasurementRecord* record : records) methods.insert(text_param(*record, "method"));
+      if (methods.size() < 2) continue;  // nothing to choose from
       const MeasurementRecord* best = *std::min_element(
           records.begin(), records.end(),
           [](const auto* a, const auto* b) { return a->statistics[0].p99 < b->statistics[0].p99; });
@@ -317,7 +322,9 @@ class ProblemFinder {
             fmt::format("{} is faster than its link can be: {:.3g} of {:.3g} GB/s", record.info.id,
                         record.median(), record.info.limit),
             "do not use it: something caches, or the link is not what it says", {&record});
-      } else if (!record.flags.empty() && record.is_ok()) {
+      } else if (record.is_ok() &&
+                 std::any_of(record.flags.begin(), record.flags.end(),
+                             [](auto flag) { return flag != SampleFlag::kInterrupted; })) {
         doubtful.push_back(&record);
       }
     }

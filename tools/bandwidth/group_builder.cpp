@@ -20,6 +20,23 @@ ByteCount last_level_cache_bytes() {
   return std::max<ByteCount>(0, bytes);
 }
 
+/// Of an idle machine: finding the repeats of a batch, warm-up, repetitions, and again what stays
+/// noisy where nothing settles.
+double expected_time_s(const BandwidthGroup& group) {
+  constexpr double kCalibration = 1.5, kWarmUp = 4;  // batches
+  const RepetitionOptions& sampling = group.sampling;
+  double batch_s = static_cast<double>(sampling.batch_time_ns) / 1e9;
+  double warm_up_s =
+      group.settles ? kWarmUp * batch_s : static_cast<double>(sampling.warm_up_limit_ns) / 1e9;
+  double measured_s = std::max(static_cast<double>(sampling.min_time_ns) / 1e9,
+                               static_cast<double>(sampling.repetitions) * batch_s);
+  // Latencies, which are noisy by nature, have no limit.
+  bool is_noisy = !group.settles && sampling.cv_limit < 1;
+  if (is_noisy) measured_s *= 1 + sampling.most_reruns / 2.0;
+  auto count = static_cast<double>(group.run_count > 0 ? group.run_count : std::ssize(group.ids));
+  return count * (kCalibration * batch_s + warm_up_s + measured_s);
+}
+
 }  // namespace
 
 ByteCount GroupBuilder::ring_bytes(const Device& device) const {
@@ -108,6 +125,7 @@ ByteCount GroupBuilder::host_bytes(int arrays) {
   // On a server's 300 MB of last cache, updates of twice as much ran at more than twice what its
   // memory gives: caches do not drop what was used longest ago.
   constexpr int kCaches = 8;
+  least_host_bytes_ = std::max(least_host_bytes_, arrays * kMiB);
   constexpr ByteCount kLeast = 256 * kMiB, kMost = 4 * kGiB, kOfMocks = 48 * kMiB;
   bool is_mock = !devices_.empty() && !devices_.front().device->info().is_real_hardware;
   ByteCount caches = last_level_cache_bytes();
@@ -115,13 +133,34 @@ ByteCount GroupBuilder::host_bytes(int arrays) {
   ByteCount most = options_.max_host > 0 ? options_.max_host : free_bytes_ / 4;
   if (options_.most_host > 0) most = std::min(most, options_.most_host);
   ByteCount all = std::min(enough, most);
-  if (!is_mock && all < kCaches * caches) {
+  if (all < kCaches * caches) {
     note(fmt::format(
         "host memory is measured on {}, of which caches of {} hold a part: its figures may be too "
         "high",
         format_bytes(all), format_bytes(caches)));
   }
   return std::max(kMiB, all / arrays / kMiB * kMiB);
+}
+
+Status GroupBuilder::check_limits() const {
+  if (options_.max_host > 0 && options_.max_host < least_host_bytes_) {
+    return invalid_argument(fmt::format(
+        "--max-mem is {}; threads of the host go through at least {}: give that or more",
+        short_size(options_.max_host), short_size(least_host_bytes_)));
+  }
+  bool is_pinning = std::any_of(plan_.groups.begin(), plan_.groups.end(),
+                                [](const BandwidthGroup& group) { return group.pinned_bytes > 0; });
+  if (options_.max_pinned <= 0 || !is_pinning) return Status::ok();
+  ByteCount least = 0;
+  for (const MeasuredDevice& one : devices_) least += 2 * ring_bytes(*one.device);
+  if (least <= options_.max_pinned) return Status::ok();
+  return invalid_argument(
+      fmt::format("--max-pinned is {}; {}, up and down, take at least {}: give that or more",
+                  short_size(options_.max_pinned),
+                  options_.working_set > 0
+                      ? fmt::format("copies of {} devices with that --working-set", devices_.size())
+                      : fmt::format("copies of {} devices", devices_.size()),
+                  short_size(least)));
 }
 
 BandwidthGroup GroupBuilder::start(const std::string& name) const {
@@ -132,13 +171,11 @@ BandwidthGroup GroupBuilder::start(const std::string& name) const {
 }
 
 void GroupBuilder::push(BandwidthGroup group) {
-  constexpr double kWarmUpS = 0.15;
-  double each_s = static_cast<double>(group.sampling.min_time_ns) / 1e9 + kWarmUpS;
   for (const std::unique_ptr<Measurement>& one : group.measurements) {
     group.ids.push_back(one->info().id);
   }
   if (!is_full()) group.sampling.most_reruns = std::min(group.sampling.most_reruns, 1);
-  group.expected_s = each_s * static_cast<double>(group.ids.size());
+  group.expected_s = expected_time_s(group);
   if (!group.ids.empty()) plan_.groups.push_back(std::move(group));
 }
 

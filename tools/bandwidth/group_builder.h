@@ -56,6 +56,9 @@ class GroupBuilder {
   void push(BandwidthGroup group);
   /// Says, once, what was left out and why; nothing where that is empty.
   void note(std::string text);
+  /// Invalid argument, with the least that would do, where --max-pinned or --max-mem is below what
+  /// the groups so far take at least.
+  Status check_limits() const;
 
   BandwidthPlan take() { return std::move(plan_); }
 
@@ -69,6 +72,7 @@ class GroupBuilder {
   const ByteCount free_bytes_;
   TaskPool& pool_;
   BandwidthPlan plan_;
+  ByteCount least_host_bytes_ = 0;
 };
 
 /// The params of a copy.

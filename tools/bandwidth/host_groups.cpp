@@ -52,6 +52,7 @@ std::vector<GroupPlace> group_places(const GroupBuilder& builder) {
 
 void add_updates_at(GroupBuilder& builder, const GroupPlace& place) {
   BandwidthGroup group = builder.start("optim");
+  group.settles = false;  // to no 2 %: threads share the machine
   int64_t count = builder.host_bytes(1) / kBytesOfAnUpdate;
   group.host_bytes = count * kBytesOfAnUpdate;
   auto arrays = std::make_shared<UpdateArrays>(count, place.memory);
@@ -71,6 +72,9 @@ void add_updates_at(GroupBuilder& builder, const GroupPlace& place) {
 
 void add_host_at(GroupBuilder& builder, const GroupPlace& place) {
   BandwidthGroup group = builder.start("host");
+  group.settles = false;  // to no 2 %: threads share the machine
+  constexpr int64_t kWarmUpNs = 500'000'000;
+  group.sampling.warm_up_limit_ns = std::min(group.sampling.warm_up_limit_ns, kWarmUpNs);
   // A quick look takes half as much, and all threads alone.
   ByteCount size = builder.host_bytes(builder.is_full() ? 2 : 4);
   group.host_bytes = 2 * size;

@@ -23,9 +23,11 @@ struct IsolatedRun {
   std::function<Status(const BandwidthReport&)> after_group;   ///< may be empty
 };
 
-/// Asks a child for the plan, then measures each of its groups in another. What a child that was
-/// killed should have measured is failed, or timed out. Errors: those that the first child tells,
-/// with the code that its exit code means; those of `after_plan` and `after_group`.
+/// Asks a child for the plan, then measures each of its groups in another (those of p2p, which
+/// share proofs, in one). A child may take four times what planning took and the plan expects of
+/// its group, and one `timeout_ns` more, of p2p one a pair; then it is killed. What a child that
+/// was killed should have measured is failed, or timed out. Errors: those that the first child
+/// tells, with the code that its exit code means; those of `after_plan` and `after_group`.
 Result<BandwidthReport> run_isolated(const IsolatedRun& run);
 
 }  // namespace stagecoach

@@ -84,7 +84,7 @@ enum class MeasurementStatus : uint8_t {
   kFailed,    ///< the device or the system failed
   kMismatch,  ///< bytes arrived wrong
   kTimeout,   ///< no end within its time limit
-  kNotRun     ///< interrupted before its turn or in the middle
+  kNotRun     ///< interrupted before it had a sample
 };
 
 /// "ok", "skipped", "failed", "mismatch", "timeout", "not_run".

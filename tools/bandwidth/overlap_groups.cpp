@@ -95,6 +95,7 @@ void add_overlap(GroupBuilder& builder) {
   // Threads that share memory with copies settle to no 2 %.
   constexpr int64_t kWarmUpNs = 1'000'000'000;
   group.sampling.warm_up_limit_ns = std::min(group.sampling.warm_up_limit_ns, kWarmUpNs);
+  group.settles = false;
   group.complete = add_kept_shares;
   builder.push(std::move(group));
 }

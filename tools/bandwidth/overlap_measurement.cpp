@@ -217,7 +217,7 @@ Batch OverlapMeasurement::batch_of(const FlowMarks& host_marks) const {
     flows.push_back(host_marks);
     parts.emplace_back("host");
   }
-  WindowRates window = common_window(flows);
+  WindowRates window = window_or_whole_time(flows);
   std::map<std::string, double> rates;
   for (size_t flow = 0; flow < flows.size(); ++flow) {
     bool is_compute = parts[flow] == "compute";

@@ -29,19 +29,14 @@ bool has_part(const MeasurementRecord& record, const std::string& name) {
   return index_of(record, name) < record.info.quantities.size();
 }
 
-/// Repetitions of both in their order: a group's measurements take turns.
-std::vector<double> ratios(const std::vector<double>& samples, const std::vector<double>& by) {
-  std::vector<double> shares;
-  for (size_t turn = 0; turn < std::min(samples.size(), by.size()); ++turn) {
-    if (by[turn] > 0) shares.push_back(samples[turn] / by[turn]);
-  }
-  return shares;
-}
-
+/// Every repetition beside the others by what the part has alone. Not pair by pair: what is noisy
+/// is repeated more often than what is not. Both medians are of the same time, since a group's
+/// measurements take turns.
 void add_share(const MeasurementRecord& alone, const std::string& part, MeasurementRecord& record) {
-  std::vector<double> shares =
-      ratios(record.samples[index_of(record, part)], alone.samples[index_of(alone, part)]);
-  if (shares.empty()) return;
+  double rate_alone = alone.median(index_of(alone, part));
+  if (rate_alone <= 0) return;
+  std::vector<double> shares;
+  for (double rate : record.samples[index_of(record, part)]) shares.push_back(rate / rate_alone);
   record.info.quantities.push_back({part + "_kept", "1"});
   record.statistics.push_back(summarize(shares));
   record.samples.push_back(std::move(shares));
@@ -54,6 +49,11 @@ Finding overlap_finding(std::string text, std::string remedy,
   return made;
 }
 
+/// Whether findings may be drawn from it.
+bool is_evidence(const MeasurementRecord* record) {
+  return record != nullptr && !record->has_flag(SampleFlag::kShortWindow);
+}
+
 const MeasurementRecord* measured_point(const BandwidthReport& report, const OverlapPoint& point) {
   const MeasurementRecord* record = report.find(point.id());
   return record != nullptr && record->is_ok() ? record : nullptr;
@@ -61,7 +61,7 @@ const MeasurementRecord* measured_point(const BandwidthReport& report, const Ove
 
 void find_joint_limit(const BandwidthReport& report, std::vector<Finding>& findings) {
   const MeasurementRecord* joint = joint_traffic(report);
-  if (joint == nullptr) return;
+  if (!is_evidence(joint)) return;
   bool is_limit = is_joint_limit(report, *joint);
   findings.push_back(overlap_finding(
       fmt::format("updates and copies move {:.3g} GB/s of the host's memory together, {:.3g} of it "
@@ -75,7 +75,7 @@ void find_joint_limit(const BandwidthReport& report, std::vector<Finding>& findi
 
 void find_losses(const BandwidthReport& report, std::vector<Finding>& findings) {
   const MeasurementRecord* all = measured_point(report, {"update", "both", "matmul"});
-  if (all == nullptr) return;
+  if (!is_evidence(all)) return;
   std::vector<std::string> parts;
   for (const char* part : kParts) {
     double kept = median_of(*all, std::string(part) + "_kept");
@@ -93,7 +93,7 @@ void find_losses(const BandwidthReport& report, std::vector<Finding>& findings) 
 void find_converting(const BandwidthReport& report, std::vector<Finding>& findings) {
   const MeasurementRecord* both = measured_point(report, {"convert", "up", "idle"});
   const MeasurementRecord* copies = measured_point(report, {"none", "up", "idle"});
-  if (both == nullptr || copies == nullptr) return;
+  if (!is_evidence(both) || !is_evidence(copies)) return;
   constexpr double kMovedByMade = 3;  // host_pass_bytes: reads 4 bytes and writes 2 for each 2
   double made = median_of(*both, "host") / kMovedByMade, link = median_of(*copies, "up");
   bool keeps_up = made >= link;

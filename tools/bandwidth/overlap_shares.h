@@ -28,8 +28,8 @@ OverlapPoint overlap_point_of(const MeasurementRecord& record);
 /// The median of the quantity called `name`; 0 where there is none.
 double median_of(const MeasurementRecord& record, const std::string& name);
 
-/// Adds to each record of the grid, for every part of it, "<part>_kept": its rate by its rate alone
-/// in the same round of the same group. What was not measured alone gets none.
+/// Adds to each record of the grid, for every part of it, "<part>_kept": each of its samples by
+/// the median of its rate alone in the same group. What was not measured alone gets none.
 void add_kept_shares(std::vector<MeasurementRecord>& records);
 
 /// The point of updates, copies both ways and products, which is what training does at once; where

@@ -12,7 +12,7 @@ namespace stagecoach {
 
 namespace {
 
-constexpr double kLeastWindow = 0.8, kTakesTurns = 0.1;
+constexpr double kLeastWindow = 0.8;
 constexpr int64_t kMostLatencyCopies = 500;
 constexpr double kNsPerMs = 1e6;
 
@@ -31,25 +31,6 @@ MeasurementInfo complete_peer_info(MeasurementInfo info, const PeerFlows& flows,
     }
   }
   return info;
-}
-
-/// Rates from the first mark of any stream to the last. For streams of which an engine serves one
-/// after the other: what they bring together is known all the same.
-void use_whole_time(const std::vector<FlowMarks>& flows, WindowRates& rates) {
-  size_t earliest = 0;
-  int64_t end_ns = 0;
-  for (size_t flow = 0; flow < flows.size(); ++flow) {
-    if (flows[flow].front().time_ns < flows[earliest].front().time_ns) earliest = flow;
-    end_ns = std::max(end_ns, flows[flow].back().time_ns);
-  }
-  auto length_ns = static_cast<double>(end_ns - flows[earliest].front().time_ns);
-  if (length_ns <= 0) return;
-  rates.total_bytes_per_s = 0;
-  for (size_t flow = 0; flow < flows.size(); ++flow) {
-    double before = flow == earliest ? flows[flow].front().bytes : 0;
-    rates.bytes_per_s[flow] = (flows[flow].back().bytes - before) / length_ns * kNsPerSecond;
-    rates.total_bytes_per_s += rates.bytes_per_s[flow];
-  }
 }
 
 MeasurementInfo with_quantity(MeasurementInfo info, Quantity quantity) {
@@ -124,8 +105,7 @@ Result<Batch> PeerMeasurement::run(int64_t repeats, int64_t deadline_ns) {
         std::max(batch.duration_ns, marked_ns * flow->chunks() / (flow->chunks() - 1));
     marks.push_back(std::move(of_flow));
   }
-  WindowRates window = common_window(marks);
-  if (window.coverage < kTakesTurns) use_whole_time(marks, window);
+  WindowRates window = window_or_whole_time(marks);
   double total = window.total_bytes_per_s / kBytesPerGb;
   if (flows_.size() == 1) {
     batch.samples = {{total}};

@@ -129,10 +129,14 @@ void find_pin_limits(const BandwidthReport& report, std::vector<Finding>& findin
 /// Devices whose copies could not be measured with the best kind of memory.
 void find_unpinnable(const BandwidthReport& report, std::vector<Finding>& findings) {
   std::map<std::string, const MeasurementRecord*> skipped;
-  std::set<std::string> measured;
+  std::set<std::string> measured, others_skipped;
   for (const MeasurementRecord& record : report.records) {
-    if (record.info.group != "copy" || text_of(record, "kind") != "pinned") continue;
+    if (record.info.group != "copy") continue;
     std::string device = text_of(record, "device");
+    if (text_of(record, "kind") != "pinned") {
+      if (record.status == MeasurementStatus::kSkipped) others_skipped.insert(device);
+      continue;
+    }
     if (record.is_ok()) measured.insert(device);
     if (record.status == MeasurementStatus::kSkipped) skipped[device] = &record;
   }
@@ -141,8 +145,10 @@ void find_unpinnable(const BandwidthReport& report, std::vector<Finding>& findin
     findings.push_back(
         {Severity::kWarning,
          fmt::format("{} has no pinned memory for copies: {}", device, record->reason),
-         "plan with registered or pageable memory (--mem registered,pageable); find how much can "
-         "be pinned with `stagecoach bench bandwidth pin`",
+         fmt::format("{}find how much can be pinned with `stagecoach bench bandwidth pin`",
+                     others_skipped.contains(device)
+                         ? ""
+                         : "plan with registered or pageable memory (--mem registered,pageable); "),
          {record->info.id}});
   }
 }

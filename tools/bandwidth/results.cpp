@@ -172,8 +172,9 @@ std::string record_lines(const MeasurementRecord& record) {
 }
 
 std::string fit_lines(const ContentionFit& fit) {
-  std::string text = fmt::format("\ncapacities {} (GB/s), error of the fit {:.1f} %\n",
-                                 fit.direction, 100 * fit.model.residual);
+  std::string text =
+      fmt::format("\ncapacities {} (GB/s), error of the fit {:.1f} %{}\n", fit.direction,
+                  100 * fit.model.residual, fit.model.is_complete ? "" : ", incomplete");
   for (size_t device = 0; device < fit.devices.size(); ++device) {
     text += fmt::format("  {:<44} {:>9.4g}\n", fit.devices[device], fit.model.links[device]);
   }

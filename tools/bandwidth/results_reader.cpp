@@ -118,7 +118,7 @@ MeasurementRecord read_record(const Json& json, MemberReader& reader) {
   for (const Json& flag : reader.list(json, "flags")) {
     if (!reader.is_good(flag.is_string(), "flags")) break;
     record.add_flag(
-        named_value(flag.as_string(), SampleFlag::kUnverified, sample_flag_name, reader, "flags"));
+        named_value(flag.as_string(), SampleFlag::kInterrupted, sample_flag_name, reader, "flags"));
   }
   record.check = read_check(reader.object(json, "verify"), reader);
   return record;

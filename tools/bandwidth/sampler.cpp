@@ -75,7 +75,9 @@ class SampledMeasurement {
 
   bool is_cancelled() const { return options_.is_cancelled && options_.is_cancelled(); }
 
+  /// What was taken until then counts.
   void note_interruption() {
+    if (record_.is_ok()) return record_.add_flag(SampleFlag::kInterrupted);
     record_.status = MeasurementStatus::kNotRun;
     record_.reason = "interrupted";
   }

@@ -130,6 +130,8 @@ std::string_view sample_flag_name(SampleFlag flag) {
       return "short_window";
     case SampleFlag::kUnverified:
       return "unverified";
+    case SampleFlag::kInterrupted:
+      return "interrupted";
   }
   return "unknown";
 }

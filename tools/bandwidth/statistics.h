@@ -35,11 +35,12 @@ enum class SampleFlag : uint8_t {
   kNotSettled,   ///< warm-up ended by its time limit
   kOverrun,      ///< a paced CPU device was slower than it pretends to be
   kShortWindow,  ///< all streams were active together for less than 80 % of the time
-  kUnverified    ///< memory or threads were not seen to be on the NUMA node they were asked for on
+  kUnverified,   ///< memory or threads were not seen to be on the NUMA node they were asked for on
+  kInterrupted   ///< fewer repetitions than asked for
 };
 
 /// "noisy", "bimodal", "drift", "implausible", "not_settled", "overrun", "short_window",
-/// "unverified".
+/// "unverified", "interrupted".
 std::string_view sample_flag_name(SampleFlag flag);
 
 /// Whether the samples fall into two groups: neighbours, sorted, are apart by more than 3 % of the

@@ -227,6 +227,8 @@ void add_contention(GroupBuilder& builder) {
     group.ids = {fmt::format("contention/{}", link_direction_name(direction))};
     // Fewer repetitions of each: there are many sets.
     group.sampling.min_time_ns = std::min<int64_t>(group.sampling.min_time_ns, 100'000'000);
+    // Each alone, all together, and what the curves add.
+    group.run_count = 2 * std::ssize(builder.devices());
     group.run = [all = std::move(all), direction, shape](const RepetitionOptions& sampling,
                                                          BandwidthReport& report) {
       run_contention(all, direction, shape, sampling, report);
@@ -246,6 +248,7 @@ void add_urgent(GroupBuilder& builder) {
   }
   // Latencies differ from each other by nature, and many are needed.
   group.sampling.cv_limit = 1e9;
+  group.settles = false;
   group.sampling.batch_time_ns = std::max<int64_t>(group.sampling.batch_time_ns, 100'000'000);
   builder.push(std::move(group));
 }

@@ -242,7 +242,7 @@ Result<Batch> TransferMeasurement::run(int64_t repeats, int64_t deadline_ns) {
     return status;
   }
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<FlowMarks> flows, collect());
-  WindowRates window = common_window(flows);
+  WindowRates window = window_or_whole_time(flows);
   Batch batch;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     double chunks = static_cast<double>(lanes_[lane]->chunks);
