@@ -23,8 +23,8 @@
 #include "tools/bandwidth/memory_steps.h"
 #include "tools/bandwidth/profile_file.h"
 #include "tools/bandwidth/profile_subject.h"
-#include "tools/bandwidth/results_reader.h"
 #include "tools/bandwidth/usable_memory.h"
+#include "tools/bench_baseline.h"
 #include "tools/bench_isolated.h"
 #include "tools/bench_options.h"
 #include "tools/bench_profile.h"
@@ -41,28 +41,27 @@ namespace stagecoach {
 
 namespace {
 
-Result<BandwidthReport> read_report(const std::string& path) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
-  Result<Json> json = Json::parse(text);
-  if (!json.is_ok()) return json.status().with_context(path);
-  return read_bandwidth_json(*json, path);
-}
-
 Result<int> compare_files(const BenchOptions& options, bool is_json) {
   if (options.files.size() != 2) {
     return invalid_argument(
         fmt::format("'bench bandwidth compare' takes two files that --out wrote, and {} are given",
                     options.files.size()));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_report(options.files[0]));
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_report(options.files[1]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_bandwidth_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_bandwidth_report(options.files[1]));
   ReportComparison comparison = compare_reports(before, after, options.threshold_percent / 100);
+  if (comparison.is_empty()) {
+    return invalid_argument(
+        fmt::format("'{}' and '{}' have no result in common that was ok before; give two files of "
+                    "the same suite and devices",
+                    options.files[0], options.files[1]));
+  }
   if (is_json) {
     fmt::print("{}\n", comparison_json(comparison).dump());
   } else {
     fmt::print("{}", comparison_table(comparison));
   }
-  return comparison.count(ComparisonVerdict::kWorse) > 0 ? kExitDoesNotFit : kExitOk;
+  return comparison.count_worse() > 0 ? kExitDoesNotFit : kExitOk;
 }
 
 Status write_report_plot(const std::string& path, const BandwidthReport& report) {
@@ -80,7 +79,7 @@ Result<int> plot_results(const BenchOptions& options, bool is_json) {
         fmt::format("'bench bandwidth plot' takes one file that --out wrote, and {} are given",
                     options.files.size()));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_bandwidth_report(options.files[0]));
   if (!plots_on_terminal(options)) {
     STAGECOACH_RETURN_IF_ERROR(write_report_plot(options.plot, report));
     Json json = Json::object();
@@ -118,7 +117,7 @@ class BandwidthBench {
                       options_.files[0]));
     }
     if (!options_.baseline.empty()) {
-      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
+      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_baseline(options_, *suite));
     }
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
@@ -158,6 +157,7 @@ class BandwidthBench {
     STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(report_));
     watch_->describe(report_.context);
     if (is_plan_only) return print_plan(plan);
+    STAGECOACH_RETURN_IF_ERROR(check_planned(report_, plan.ids()));
     for (const Device* device : devices) {
       if (device->info().is_real_hardware) continue;
       report_.notes.push_back(fmt::format(
@@ -246,6 +246,12 @@ class BandwidthBench {
     return Status::ok();
   }
 
+  /// What can only be told once it is known what will be measured.
+  Status check_planned(const BandwidthReport& /*plan*/, const std::vector<std::string>& ids) const {
+    if (!baseline_.has_value()) return Status::ok();
+    return check_baseline_meets(*baseline_, options_.baseline, ids);
+  }
+
   Status check_device_for_profile(const BandwidthReport& report) const {
     if (options_.profile_file.empty()) return Status::ok();
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices,
@@ -311,7 +317,10 @@ class BandwidthBench {
     {
       Progress progress;
       STAGECOACH_ASSIGN_OR_RETURN(IsolatedRun run, isolated_run(options_, progress));
-      run.after_plan = [&](const BandwidthReport& plan) { return check_device_for_profile(plan); };
+      run.after_plan = [&](const BandwidthReport& plan, const std::vector<std::string>& ids) {
+        STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(plan));
+        return check_planned(plan, ids);
+      };
       run.after_group = [&](const BandwidthReport& report) {
         report_ = report;
         keep_files();
@@ -331,8 +340,10 @@ class BandwidthBench {
     if (baseline_.has_value()) {
       ReportComparison comparison =
           compare_reports(*baseline_, report_, options_.threshold_percent / 100);
+      // What an interrupted run has not come to is not lost.
+      if (report_.is_interrupted) comparison.lost.clear();
       add_regressions(comparison, report_);
-      has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
+      has_passed = has_passed && comparison.count_worse() == 0;
     }
     keep_files();
     int code = bandwidth_exit_code(report_, options_.is_strict);

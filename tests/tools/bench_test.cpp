@@ -227,6 +227,40 @@ TEST(BenchCommand, ComparesFilesAndBaselines) {
   EXPECT_THAT(below.output, HasSubstr("in the baseline 10"));
 }
 
+TEST(BenchCommand, WhatIsNotMeasuredAnyMoreIsWorse) {
+  TemporaryFolder folder;
+  std::string both = folder.file("both.json"), one = folder.file("one.json");
+  std::string other = folder.file("other.json");
+  ASSERT_EQ(run_command(bench({"duplex", "--out", both}), ".", no_cards()).exit_code, 0);
+  ASSERT_EQ(
+      run_command(bench({"duplex", "--filter", "cpu:0", "--out", one}), ".", no_cards()).exit_code,
+      0);
+  ASSERT_EQ(
+      run_command(bench({"copy", "--filter", "cpu:0/up/pinned", "--out", other}), ".", no_cards())
+          .exit_code,
+      0);
+  CommandResult lost = run_command({"bench", "bandwidth", "compare", both, one});
+  EXPECT_EQ(lost.exit_code, 4) << lost.output << lost.errors;
+  EXPECT_THAT(lost.output, HasSubstr("now missing: worse"));
+  CommandResult nothing = run_command({"bench", "bandwidth", "compare", both, other});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.errors, HasSubstr(both));
+  EXPECT_THAT(nothing.errors, HasSubstr(other));
+  CommandResult fewer = run_command(
+      bench({"duplex", "--threshold", "900", "--baseline", both},
+            {"--devices", "cpu:1[memory=16M,h2d=64M,d2h=64M]", "--min-time", "0s", "--reps", "3"}),
+      ".", no_cards());
+  EXPECT_EQ(fewer.exit_code, 4) << fewer.errors;
+  EXPECT_THAT(fewer.output, HasSubstr("missing, and was ok in the baseline"));
+  CommandResult filtered =
+      run_command(bench({"duplex", "--threshold", "900", "--filter", "cpu:0", "--baseline", both}),
+                  ".", no_cards());
+  EXPECT_EQ(filtered.exit_code, 0) << filtered.output << filtered.errors;
+  CommandResult apart = run_command(bench({"duplex", "--baseline", other}), ".", no_cards());
+  EXPECT_EQ(apart.exit_code, 1);
+  EXPECT_THAT(apart.errors, HasSubstr(other));
+}
+
 TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
   struct Case {
     std::vector<std::string> arguments;
@@ -264,6 +298,7 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "compare", "a", "b", "--plot", "a.svg"}, "compare measures nothing"},
       {{"bench", "bandwidth", "--threshold", "0"}, "--threshold is 0"},
       {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
+      {{"bench", "bandwidth", "--filter", "(a)\\1", "--devices", "cpu:1"}, "refer back"},
       {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},
       {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"}, "/nowhere/x"}};
   for (const Case& one : cases) {

@@ -41,6 +41,14 @@ void add_group(const std::string& name, GroupBuilder& builder) {
 
 }  // namespace
 
+std::vector<std::string> BandwidthPlan::ids() const {
+  std::vector<std::string> all;
+  for (const BandwidthGroup& group : groups) {
+    all.insert(all.end(), group.ids.begin(), group.ids.end());
+  }
+  return all;
+}
+
 Status filter_plan(const std::string& filter, BandwidthPlan& plan) {
   if (filter.empty()) return Status::ok();
   STAGECOACH_ASSIGN_OR_RETURN(IdFilter wanted, IdFilter::parse(filter));

@@ -117,7 +117,9 @@ Status measure_group(const IsolatedRun& run, const PlannedGroup& group, Bandwidt
 Result<BandwidthReport> run_isolated(const IsolatedRun& run) {
   BandwidthReport report;
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<PlannedGroup> plan, ask_plan(run, report));
-  if (run.after_plan) STAGECOACH_RETURN_IF_ERROR(run.after_plan(report));
+  std::vector<std::string> ids;
+  for (const PlannedGroup& group : plan) ids.insert(ids.end(), group.ids.begin(), group.ids.end());
+  if (run.after_plan) STAGECOACH_RETURN_IF_ERROR(run.after_plan(report, ids));
   for (const PlannedGroup& group : plan) {
     if (run.is_cancelled && run.is_cancelled()) break;
     if (run.before_group) run.before_group(group.name);
