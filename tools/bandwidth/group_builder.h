@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +70,7 @@ class GroupBuilder {
   const ByteCount free_bytes_;
   TaskPool& pool_;
   BandwidthPlan plan_;
+  std::set<std::string> ids_;  ///< of all measurements of the plan
 };
 
 /// The params of a copy.
