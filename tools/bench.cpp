@@ -21,6 +21,7 @@
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/link_load.h"
 #include "tools/bandwidth/memory_steps.h"
+#include "tools/bandwidth/output_file.h"
 #include "tools/bandwidth/profile_file.h"
 #include "tools/bandwidth/profile_subject.h"
 #include "tools/bandwidth/usable_memory.h"
@@ -81,7 +82,8 @@ Result<int> plot_results(const BenchOptions& options, bool is_json) {
   }
   STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_bandwidth_report(options.files[0]));
   if (!plots_on_terminal(options)) {
-    STAGECOACH_RETURN_IF_ERROR(write_report_plot(options.plot, report));
+    STAGECOACH_RETURN_IF_ERROR(
+        output_failure("--plot", options.plot, write_report_plot(options.plot, report)));
     Json json = Json::object();
     json["plot"] = options.plot;
     if (is_json) fmt::print("{}\n", json.dump());
@@ -247,7 +249,10 @@ class BandwidthBench {
   }
 
   /// What can only be told once it is known what will be measured.
-  Status check_planned(const BandwidthReport& /*plan*/, const std::vector<std::string>& ids) const {
+  Status check_planned(const BandwidthReport& plan, const std::vector<std::string>& ids) const {
+    if (options_.suite == "p2p" && ids.empty()) {
+      return unavailable(fmt::format("nothing to measure: {}", fmt::join(plan.notes, "; ")));
+    }
     if (!baseline_.has_value()) return Status::ok();
     return check_baseline_meets(*baseline_, options_.baseline, ids);
   }
@@ -355,12 +360,12 @@ class BandwidthBench {
     print_report();
     if (report_.is_interrupted) return code;
     Status saved = save_profile();
-    if (saved.code() == StatusCode::kFailedPrecondition) {
-      // Something was not measured after all; what was has been printed.
+    if (!saved.is_ok()) {
+      // Something was not measured after all, or the disk is full by now; what was has been
+      // printed.
       log_error(saved.message());
       return code == kExitOk ? kExitPartial : code;
     }
-    STAGECOACH_RETURN_IF_ERROR(saved);
     return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
   }
 
@@ -372,14 +377,18 @@ class BandwidthBench {
 
   Status write_files() {
     if (!options_.csv_file.empty()) {
-      STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options_.csv_file, bandwidth_csv(report_)));
+      STAGECOACH_RETURN_IF_ERROR(
+          output_failure("--csv", options_.csv_file,
+                         write_file_atomically(options_.csv_file, bandwidth_csv(report_))));
     }
     if (!options_.plot.empty() && !plots_on_terminal(options_)) {
-      STAGECOACH_RETURN_IF_ERROR(write_report_plot(options_.plot, report_));
+      STAGECOACH_RETURN_IF_ERROR(
+          output_failure("--plot", options_.plot, write_report_plot(options_.plot, report_)));
     }
     if (options_.out_file.empty()) return Status::ok();
     std::string text = bandwidth_json(report_, options_.has_samples).dump(true) + "\n";
-    return write_file_atomically(options_.out_file, text);
+    return output_failure("--out", options_.out_file,
+                          write_file_atomically(options_.out_file, text));
   }
 
   void print_report() {

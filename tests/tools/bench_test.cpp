@@ -198,6 +198,35 @@ TEST(BenchCommand, GatesDecideTheExitCode) {
   EXPECT_THAT(failed.output, HasSubstr("below the gate of 1000"));
 }
 
+// Latencies that a gate from below would fail for being good.
+TEST(BenchCommand, GatesOfTimesAreRefused) {
+  CommandResult list = run_command(bench({"pin", "--max-pinned", "1M", "--list"}), ".", no_cards());
+  std::string id = list.output.substr(0, list.output.find('\n'));
+  CommandResult refused = run_command(
+      bench({"pin", "--max-pinned", "1M", "--filter", "^" + id + "$", "--fail-below", id + "=1"}),
+      ".", no_cards());
+  EXPECT_EQ(refused.exit_code, 1) << id << refused.output;
+  EXPECT_THAT(refused.errors, HasSubstr("where less is better"));
+}
+
+TEST(BenchCommand, EveryIdIsMeasuredOnce) {
+  for (const char* device : {"cpu:1[memory=1K]", "cpu:1[memory=16M]"}) {
+    CommandResult list =
+        run_command({"bench", "bandwidth", "copy", "--sizes", "4K,4K", "--depth", "1,1", "--mem",
+                     "pinned,pinned", "--list", "--devices", device},
+                    ".", no_cards());
+    EXPECT_EQ(std::count(list.output.begin(), list.output.end(), '\n'), 2) << list.output;
+  }
+  CommandResult tiny = run_command(
+      {"bench", "bandwidth", "copy", "--list", "--devices", "cpu:1[memory=1K]"}, ".", no_cards());
+  std::map<std::string, int> ids;
+  for (size_t begin = 0, end = 0; (end = tiny.output.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    EXPECT_EQ(++ids[tiny.output.substr(begin, end - begin)], 1) << tiny.output;
+  }
+  EXPECT_FALSE(ids.empty());
+}
+
 TEST(BenchCommand, ComparesFilesAndBaselines) {
   TemporaryFolder folder;
   std::string out = folder.file("out.json"), faster = folder.file("faster.json");
@@ -284,6 +313,7 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "--seed", "-1"}, "--seed is -1"},
       {{"bench", "bandwidth", "--max-pinned", "0"}, "--max-pinned is '0'"},
       {{"bench", "bandwidth", "--fail-below", "x"}, "ID=VALUE"},
+      {{"bench", "bandwidth", "--fail-below", "x=inf"}, "ID=VALUE"},
       {{"bench", "bandwidth", "quick", "more"}, "'more' is one argument too many"},
       {{"bench", "bandwidth", "compare", "one"}, "takes two files"},
       {{"bench", "bandwidth", "compare", "/nowhere/a", "b"}, "/nowhere/a"},
@@ -300,7 +330,8 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
       {{"bench", "bandwidth", "--filter", "(a)\\1", "--devices", "cpu:1"}, "refer back"},
       {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},
-      {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"}, "/nowhere/x"}};
+      {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"},
+       "--out '/nowhere/x/out.json' cannot be written: No such file"}};
   for (const Case& one : cases) {
     CommandResult result = run_command(one.arguments, ".", no_cards());
     EXPECT_EQ(result.exit_code, 1) << one.message << result.errors;
@@ -405,9 +436,9 @@ TEST(BenchCommand, PeerCopiesAreIsolatedByThemselves) {
   }
   CommandResult alone =
       run_command({"bench", "bandwidth", "p2p", "--devices", "cpu:1", "--json"}, ".", no_cards());
-  EXPECT_EQ(alone.exit_code, 0) << alone.errors;
-  expect_valid(json_of(alone));
-  EXPECT_THAT(alone.output, HasSubstr("need two devices of one backend"));
+  EXPECT_EQ(alone.exit_code, 2) << alone.errors;
+  EXPECT_EQ(json_of(alone).find("exit_code")->as_integer(), 2);
+  EXPECT_THAT(alone.errors, HasSubstr("need two devices of one backend"));
 }
 
 // The process of one group is killed: its results are failed, the other group's are there.
