@@ -248,11 +248,28 @@ class BandwidthBench {
     return Status::ok();
   }
 
+  /// --filter and --group may leave out what a profile is made of.
+  Status check_ids_for_profile(const std::vector<std::string>& ids) const {
+    if (options_.profile_file.empty()) return Status::ok();
+    for (const char* group : {"copy/", "duplex/", "optim/"}) {
+      bool is_planned = std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
+        return id.compare(0, std::string_view(group).size(), group) == 0;
+      });
+      if (is_planned) continue;
+      return invalid_argument(
+          fmt::format("--save-profile needs results of '{}', which --filter or --group leaves out; "
+                      "run it without them",
+                      group));
+    }
+    return Status::ok();
+  }
+
   /// What can only be told once it is known what will be measured.
   Status check_planned(const BandwidthReport& plan, const std::vector<std::string>& ids) const {
     if (options_.suite == "p2p" && ids.empty()) {
       return unavailable(fmt::format("nothing to measure: {}", fmt::join(plan.notes, "; ")));
     }
+    STAGECOACH_RETURN_IF_ERROR(check_ids_for_profile(ids));
     if (!baseline_.has_value()) return Status::ok();
     return check_baseline_meets(*baseline_, options_.baseline, ids);
   }
