@@ -28,6 +28,7 @@
 #include "tools/bench_baseline.h"
 #include "tools/bench_isolated.h"
 #include "tools/bench_options.h"
+#include "tools/bench_outputs.h"
 #include "tools/bench_profile.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
@@ -104,6 +105,7 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite,
                                 check_bench_names(options_, context_.json));
     STAGECOACH_RETURN_IF_ERROR(check_plot_option(options_, context_.json));
+    STAGECOACH_RETURN_IF_ERROR(check_outputs(options_));
     if (!(options_.threshold_percent > 0)) {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));

@@ -227,6 +227,15 @@ TEST(BenchCommand, EveryIdIsMeasuredOnce) {
   EXPECT_FALSE(ids.empty());
 }
 
+TEST(BenchCommand, FilesThatAreOneAreRefused) {
+  for (const char* other : {"--csv", "--baseline", "--save-profile"}) {
+    CommandResult result = run_command(
+        {"bench", "bandwidth", "quick", "--out", "a.json", other, "./a.json"}, ".", no_cards());
+    EXPECT_EQ(result.exit_code, 1) << other;
+    EXPECT_THAT(result.errors, HasSubstr("name a file each"));
+  }
+}
+
 TEST(BenchCommand, ComparesFilesAndBaselines) {
   TemporaryFolder folder;
   std::string out = folder.file("out.json"), faster = folder.file("faster.json");
