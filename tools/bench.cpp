@@ -21,12 +21,14 @@
 #include "tools/bandwidth/gates.h"
 #include "tools/bandwidth/link_load.h"
 #include "tools/bandwidth/memory_steps.h"
+#include "tools/bandwidth/output_file.h"
 #include "tools/bandwidth/profile_file.h"
 #include "tools/bandwidth/profile_subject.h"
-#include "tools/bandwidth/results_reader.h"
 #include "tools/bandwidth/usable_memory.h"
+#include "tools/bench_baseline.h"
 #include "tools/bench_isolated.h"
 #include "tools/bench_options.h"
+#include "tools/bench_outputs.h"
 #include "tools/bench_profile.h"
 #include "tools/card_devices.h"
 #include "tools/command.h"
@@ -41,28 +43,27 @@ namespace stagecoach {
 
 namespace {
 
-Result<BandwidthReport> read_report(const std::string& path) {
-  STAGECOACH_ASSIGN_OR_RETURN(std::string text, read_file(path));
-  Result<Json> json = Json::parse(text);
-  if (!json.is_ok()) return json.status().with_context(path);
-  return read_bandwidth_json(*json, path);
-}
-
 Result<int> compare_files(const BenchOptions& options, bool is_json) {
   if (options.files.size() != 2) {
     return invalid_argument(
         fmt::format("'bench bandwidth compare' takes two files that --out wrote, and {} are given",
                     options.files.size()));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_report(options.files[0]));
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_report(options.files[1]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport before, read_bandwidth_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport after, read_bandwidth_report(options.files[1]));
   ReportComparison comparison = compare_reports(before, after, options.threshold_percent / 100);
+  if (comparison.is_empty()) {
+    return invalid_argument(
+        fmt::format("'{}' and '{}' have no result in common that was ok before; give two files of "
+                    "the same suite and devices",
+                    options.files[0], options.files[1]));
+  }
   if (is_json) {
     fmt::print("{}\n", comparison_json(comparison).dump());
   } else {
     fmt::print("{}", comparison_table(comparison));
   }
-  return comparison.count(ComparisonVerdict::kWorse) > 0 ? kExitDoesNotFit : kExitOk;
+  return comparison.count_worse() > 0 ? kExitDoesNotFit : kExitOk;
 }
 
 Status write_report_plot(const std::string& path, const BandwidthReport& report) {
@@ -80,9 +81,10 @@ Result<int> plot_results(const BenchOptions& options, bool is_json) {
         fmt::format("'bench bandwidth plot' takes one file that --out wrote, and {} are given",
                     options.files.size()));
   }
-  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_report(options.files[0]));
+  STAGECOACH_ASSIGN_OR_RETURN(BandwidthReport report, read_bandwidth_report(options.files[0]));
   if (!plots_on_terminal(options)) {
-    STAGECOACH_RETURN_IF_ERROR(write_report_plot(options.plot, report));
+    STAGECOACH_RETURN_IF_ERROR(
+        output_failure("--plot", options.plot, write_report_plot(options.plot, report)));
     Json json = Json::object();
     json["plot"] = options.plot;
     if (is_json) fmt::print("{}\n", json.dump());
@@ -103,6 +105,7 @@ class BandwidthBench {
     STAGECOACH_ASSIGN_OR_RETURN(const BandwidthSuite* suite,
                                 check_bench_names(options_, context_.json));
     STAGECOACH_RETURN_IF_ERROR(check_plot_option(options_, context_.json));
+    STAGECOACH_RETURN_IF_ERROR(check_outputs(options_));
     if (!(options_.threshold_percent > 0)) {
       return invalid_argument(fmt::format("--threshold is {}; it must be above 0, in per cent",
                                           options_.threshold_percent));
@@ -118,7 +121,7 @@ class BandwidthBench {
                       options_.files[0]));
     }
     if (!options_.baseline.empty()) {
-      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_report(options_.baseline));
+      STAGECOACH_ASSIGN_OR_RETURN(baseline_, read_baseline(options_, *suite));
     }
     STAGECOACH_ASSIGN_OR_RETURN(BandwidthOptions options, read_bandwidth_options(options_));
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<Gate> gates, parse_gates(options_.fail_below));
@@ -158,6 +161,7 @@ class BandwidthBench {
     STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(report_));
     watch_->describe(report_.context);
     if (is_plan_only) return print_plan(plan);
+    STAGECOACH_RETURN_IF_ERROR(check_planned(report_, plan.ids()));
     for (const Device* device : devices) {
       if (device->info().is_real_hardware) continue;
       report_.notes.push_back(fmt::format(
@@ -246,6 +250,32 @@ class BandwidthBench {
     return Status::ok();
   }
 
+  /// --filter and --group may leave out what a profile is made of.
+  Status check_ids_for_profile(const std::vector<std::string>& ids) const {
+    if (options_.profile_file.empty()) return Status::ok();
+    for (const char* group : {"copy/", "duplex/", "optim/"}) {
+      bool is_planned = std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
+        return id.compare(0, std::string_view(group).size(), group) == 0;
+      });
+      if (is_planned) continue;
+      return invalid_argument(
+          fmt::format("--save-profile needs results of '{}', which --filter or --group leaves out; "
+                      "run it without them",
+                      group));
+    }
+    return Status::ok();
+  }
+
+  /// What can only be told once it is known what will be measured.
+  Status check_planned(const BandwidthReport& plan, const std::vector<std::string>& ids) const {
+    if (options_.suite == "p2p" && ids.empty()) {
+      return unavailable(fmt::format("nothing to measure: {}", fmt::join(plan.notes, "; ")));
+    }
+    STAGECOACH_RETURN_IF_ERROR(check_ids_for_profile(ids));
+    if (!baseline_.has_value()) return Status::ok();
+    return check_baseline_meets(*baseline_, options_.baseline, ids);
+  }
+
   Status check_device_for_profile(const BandwidthReport& report) const {
     if (options_.profile_file.empty()) return Status::ok();
     STAGECOACH_ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices,
@@ -311,7 +341,10 @@ class BandwidthBench {
     {
       Progress progress;
       STAGECOACH_ASSIGN_OR_RETURN(IsolatedRun run, isolated_run(options_, progress));
-      run.after_plan = [&](const BandwidthReport& plan) { return check_device_for_profile(plan); };
+      run.after_plan = [&](const BandwidthReport& plan, const std::vector<std::string>& ids) {
+        STAGECOACH_RETURN_IF_ERROR(check_device_for_profile(plan));
+        return check_planned(plan, ids);
+      };
       run.after_group = [&](const BandwidthReport& report) {
         report_ = report;
         keep_files();
@@ -331,8 +364,10 @@ class BandwidthBench {
     if (baseline_.has_value()) {
       ReportComparison comparison =
           compare_reports(*baseline_, report_, options_.threshold_percent / 100);
+      // What an interrupted run has not come to is not lost.
+      if (report_.is_interrupted) comparison.lost.clear();
       add_regressions(comparison, report_);
-      has_passed = has_passed && comparison.count(ComparisonVerdict::kWorse) == 0;
+      has_passed = has_passed && comparison.count_worse() == 0;
     }
     keep_files();
     int code = bandwidth_exit_code(report_, options_.is_strict);
@@ -344,12 +379,12 @@ class BandwidthBench {
     print_report();
     if (report_.is_interrupted) return code;
     Status saved = save_profile();
-    if (saved.code() == StatusCode::kFailedPrecondition) {
-      // Something was not measured after all; what was has been printed.
+    if (!saved.is_ok()) {
+      // Something was not measured after all, or the disk is full by now; what was has been
+      // printed.
       log_error(saved.message());
       return code == kExitOk ? kExitPartial : code;
     }
-    STAGECOACH_RETURN_IF_ERROR(saved);
     return code == kExitOk && !has_passed ? kExitDoesNotFit : code;
   }
 
@@ -361,14 +396,18 @@ class BandwidthBench {
 
   Status write_files() {
     if (!options_.csv_file.empty()) {
-      STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options_.csv_file, bandwidth_csv(report_)));
+      STAGECOACH_RETURN_IF_ERROR(
+          output_failure("--csv", options_.csv_file,
+                         write_file_atomically(options_.csv_file, bandwidth_csv(report_))));
     }
     if (!options_.plot.empty() && !plots_on_terminal(options_)) {
-      STAGECOACH_RETURN_IF_ERROR(write_report_plot(options_.plot, report_));
+      STAGECOACH_RETURN_IF_ERROR(
+          output_failure("--plot", options_.plot, write_report_plot(options_.plot, report_)));
     }
     if (options_.out_file.empty()) return Status::ok();
     std::string text = bandwidth_json(report_, options_.has_samples).dump(true) + "\n";
-    return write_file_atomically(options_.out_file, text);
+    return output_failure("--out", options_.out_file,
+                          write_file_atomically(options_.out_file, text));
   }
 
   void print_report() {

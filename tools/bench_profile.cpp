@@ -11,6 +11,7 @@
 #include "core/suggest.h"
 #include "memory/host_limits.h"
 #include "tools/bandwidth/nvbandwidth_comparison.h"
+#include "tools/bandwidth/output_file.h"
 #include "tools/bandwidth/profile_check.h"
 #include "tools/bandwidth/profile_csv.h"
 #include "tools/bandwidth/profile_sentinels.h"
@@ -63,7 +64,8 @@ Result<int> export_csv(const CommandContext&, const BenchOptions& options, bool 
         "--csv is '{}', which is the profile itself; name another file", options.csv_file));
   }
   std::string csv = profile_csv(profile);
-  STAGECOACH_RETURN_IF_ERROR(write_file_atomically(options.csv_file, csv));
+  STAGECOACH_RETURN_IF_ERROR(
+      output_failure("--csv", options.csv_file, write_file_atomically(options.csv_file, csv)));
   int64_t rows = std::count(csv.begin(), csv.end(), '\n') - 1;
   if (is_json) {
     Json json = Json::object();

@@ -54,7 +54,14 @@ extern "C" void end_interrupted(int) {
 
 int main(int argument_count, char** arguments) {
   using namespace stagecoach;
+  // Whoever measures wants to read it; training's results are files.
+  bool has_stdout = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   open_standard_streams();
+  if (!has_stdout && argument_count > 1 && std::string_view(arguments[1]) == "bench") {
+    constexpr std::string_view kClosed = "stagecoach bench: stdout is closed; send it to a file\n";
+    static_cast<void>(::write(STDERR_FILENO, kClosed.data(), kClosed.size()) > 0);
+    return kExitUsage;
+  }
   save_address_space();
   // A file size limit is an error of the write that meets it, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -300,5 +300,19 @@ TEST(BandwidthGates, CompareMediansAndRefuseWhatIsNotThere) {
   }
 }
 
+TEST(BandwidthTable, ControlCharactersOfFilesDoNotReachTheTerminal) {
+  BandwidthReport report;
+  MeasurementRecord record;
+  record.info.id = "copy/\x1b[31m";
+  record.info.group = "copy";
+  record.info.quantities = {{"rate", "GB/s"}};
+  record.status = MeasurementStatus::kFailed;
+  report.records = {record};
+  report.notes = {"a\x1b[2Jnote"};
+  std::string table = bandwidth_table(report);
+  EXPECT_EQ(table.find('\x1b'), std::string::npos) << table;
+  EXPECT_NE(table.find("copy/\\x1b[31m"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace stagecoach

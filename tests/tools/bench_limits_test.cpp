@@ -278,6 +278,16 @@ TEST(BenchLimits, InterruptedInTheMiddleItPrintsWhatWasMeasured) {
 }
 
 // The disk fills up while it measures: the files are lost, what was measured is not.
+TEST(BenchLimits, AClosedStdoutIsRefused) {
+  TemporaryFolder folder;
+  std::string script = fmt::format("'{}' bench bandwidth host --list >&- 2>'{}'",
+                                   STAGECOACH_COMMAND, folder.file("err"));
+  int status = std::system(script.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(read_file(folder.file("err")).value(), HasSubstr("stdout is closed"));
+}
+
 TEST(BenchLimits, AFullDiskCostsTheFileAndNotTheFigures) {
   TemporaryFolder folder;
   MountedFolder disk(folder.file("disk"), 8192);

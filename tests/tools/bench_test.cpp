@@ -201,6 +201,44 @@ TEST(BenchCommand, GatesDecideTheExitCode) {
   EXPECT_THAT(failed.output, HasSubstr("below the gate of 1000"));
 }
 
+// Latencies that a gate from below would fail for being good.
+TEST(BenchCommand, GatesOfTimesAreRefused) {
+  CommandResult list = run_command(bench({"pin", "--max-pinned", "1M", "--list"}), ".", no_cards());
+  std::string id = list.output.substr(0, list.output.find('\n'));
+  CommandResult refused = run_command(
+      bench({"pin", "--max-pinned", "1M", "--filter", "^" + id + "$", "--fail-below", id + "=1"}),
+      ".", no_cards());
+  EXPECT_EQ(refused.exit_code, 1) << id << refused.output;
+  EXPECT_THAT(refused.errors, HasSubstr("where less is better"));
+}
+
+TEST(BenchCommand, EveryIdIsMeasuredOnce) {
+  for (const char* device : {"cpu:1[memory=1K]", "cpu:1[memory=16M]"}) {
+    CommandResult list =
+        run_command({"bench", "bandwidth", "copy", "--sizes", "4K,4K", "--depth", "1,1", "--mem",
+                     "pinned,pinned", "--list", "--devices", device},
+                    ".", no_cards());
+    EXPECT_EQ(std::count(list.output.begin(), list.output.end(), '\n'), 2) << list.output;
+  }
+  CommandResult tiny = run_command(
+      {"bench", "bandwidth", "copy", "--list", "--devices", "cpu:1[memory=1K]"}, ".", no_cards());
+  std::map<std::string, int> ids;
+  for (size_t begin = 0, end = 0; (end = tiny.output.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    EXPECT_EQ(++ids[tiny.output.substr(begin, end - begin)], 1) << tiny.output;
+  }
+  EXPECT_FALSE(ids.empty());
+}
+
+TEST(BenchCommand, FilesThatAreOneAreRefused) {
+  for (const char* other : {"--csv", "--baseline", "--save-profile"}) {
+    CommandResult result = run_command(
+        {"bench", "bandwidth", "quick", "--out", "a.json", other, "./a.json"}, ".", no_cards());
+    EXPECT_EQ(result.exit_code, 1) << other;
+    EXPECT_THAT(result.errors, HasSubstr("name a file each"));
+  }
+}
+
 TEST(BenchCommand, ComparesFilesAndBaselines) {
   TemporaryFolder folder;
   std::string out = folder.file("out.json"), faster = folder.file("faster.json");
@@ -230,6 +268,40 @@ TEST(BenchCommand, ComparesFilesAndBaselines) {
   EXPECT_THAT(below.output, HasSubstr("in the baseline 10"));
 }
 
+TEST(BenchCommand, WhatIsNotMeasuredAnyMoreIsWorse) {
+  TemporaryFolder folder;
+  std::string both = folder.file("both.json"), one = folder.file("one.json");
+  std::string other = folder.file("other.json");
+  ASSERT_EQ(run_command(bench({"duplex", "--out", both}), ".", no_cards()).exit_code, 0);
+  ASSERT_EQ(
+      run_command(bench({"duplex", "--filter", "cpu:0", "--out", one}), ".", no_cards()).exit_code,
+      0);
+  ASSERT_EQ(
+      run_command(bench({"copy", "--filter", "cpu:0/up/pinned", "--out", other}), ".", no_cards())
+          .exit_code,
+      0);
+  CommandResult lost = run_command({"bench", "bandwidth", "compare", both, one});
+  EXPECT_EQ(lost.exit_code, 4) << lost.output << lost.errors;
+  EXPECT_THAT(lost.output, HasSubstr("now missing: worse"));
+  CommandResult nothing = run_command({"bench", "bandwidth", "compare", both, other});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.errors, HasSubstr(both));
+  EXPECT_THAT(nothing.errors, HasSubstr(other));
+  CommandResult fewer = run_command(
+      bench({"duplex", "--threshold", "900", "--baseline", both},
+            {"--devices", "cpu:1[memory=16M,h2d=64M,d2h=64M]", "--min-time", "0s", "--reps", "3"}),
+      ".", no_cards());
+  EXPECT_EQ(fewer.exit_code, 4) << fewer.errors;
+  EXPECT_THAT(fewer.output, HasSubstr("missing, and was ok in the baseline"));
+  CommandResult filtered =
+      run_command(bench({"duplex", "--threshold", "900", "--filter", "cpu:0", "--baseline", both}),
+                  ".", no_cards());
+  EXPECT_EQ(filtered.exit_code, 0) << filtered.output << filtered.errors;
+  CommandResult apart = run_command(bench({"duplex", "--baseline", other}), ".", no_cards());
+  EXPECT_EQ(apart.exit_code, 1);
+  EXPECT_THAT(apart.errors, HasSubstr(other));
+}
+
 TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
   struct Case {
     std::vector<std::string> arguments;
@@ -253,6 +325,7 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "--seed", "-1"}, "--seed is -1"},
       {{"bench", "bandwidth", "--max-pinned", "0"}, "--max-pinned is '0'"},
       {{"bench", "bandwidth", "--fail-below", "x"}, "ID=VALUE"},
+      {{"bench", "bandwidth", "--fail-below", "x=inf"}, "ID=VALUE"},
       {{"bench", "bandwidth", "quick", "more"}, "'more' is one argument too many"},
       {{"bench", "bandwidth", "compare", "one"}, "takes two files"},
       {{"bench", "bandwidth", "compare", "/nowhere/a", "b"}, "/nowhere/a"},
@@ -267,8 +340,10 @@ TEST(BenchCommand, RefusesWhatIsWrongBeforeMeasuring) {
       {{"bench", "bandwidth", "compare", "a", "b", "--plot", "a.svg"}, "compare measures nothing"},
       {{"bench", "bandwidth", "--threshold", "0"}, "--threshold is 0"},
       {{"bench", "bandwidth", "--filter", "(", "--devices", "cpu:1"}, "regular expression"},
+      {{"bench", "bandwidth", "--filter", "(a)\\1", "--devices", "cpu:1"}, "refer back"},
       {{"bench", "bandwidth", "--deviecs", "cpu:1"}, "did you mean '--devices'?"},
-      {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"}, "/nowhere/x"}};
+      {{"bench", "bandwidth", "host", "--out", "/nowhere/x/out.json"},
+       "--out '/nowhere/x/out.json' cannot be written: No such file"}};
   for (const Case& one : cases) {
     CommandResult result = run_command(one.arguments, ".", no_cards());
     EXPECT_EQ(result.exit_code, 1) << one.message << result.errors;
@@ -320,8 +395,8 @@ TEST(BenchCommand, ProfilesThatCannotBeMadeAreRefusedBeforeMeasuring) {
   EXPECT_EQ(none.exit_code, 2);
   CommandResult filtered =
       run_command(bench({"--filter", "copy|optim", "--save-profile", path}), ".", no_cards());
-  EXPECT_EQ(filtered.exit_code, 5);
-  EXPECT_THAT(filtered.errors, HasSubstr("both directions of cpu:0 was not measured"));
+  EXPECT_EQ(filtered.exit_code, 1);
+  EXPECT_THAT(filtered.errors, HasSubstr("--save-profile needs results of 'duplex/'"));
   EXPECT_FALSE(read_file(path).is_ok());
 }
 
@@ -373,9 +448,9 @@ TEST(BenchCommand, PeerCopiesAreIsolatedByThemselves) {
   }
   CommandResult alone =
       run_command({"bench", "bandwidth", "p2p", "--devices", "cpu:1", "--json"}, ".", no_cards());
-  EXPECT_EQ(alone.exit_code, 0) << alone.errors;
-  expect_valid(json_of(alone));
-  EXPECT_THAT(alone.output, HasSubstr("need two devices of one backend"));
+  EXPECT_EQ(alone.exit_code, 2) << alone.errors;
+  EXPECT_EQ(json_of(alone).find("exit_code")->as_integer(), 2);
+  EXPECT_THAT(alone.errors, HasSubstr("need two devices of one backend"));
 }
 
 /// What an isolated run with `options` prints when `signal` reaches the process that measures

@@ -1,5 +1,6 @@
 #include "tools/bandwidth/bandwidth_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +23,12 @@ std::vector<std::string> split(const std::string& text, char separator) {
     if (end == std::string::npos) return parts;
     begin = end + 1;
   }
+}
+
+/// What is named twice is measured once.
+template <typename Value>
+void add_once(Value value, std::vector<Value>& values) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
 
 Result<ByteCount> parse_chunk_size(const std::string& text, const std::string& option) {
@@ -128,7 +135,7 @@ Result<std::vector<ByteCount>> parse_size_list(const std::string& text, const st
   std::vector<ByteCount> sizes;
   for (const std::string& part : split(text, ',')) {
     STAGECOACH_ASSIGN_OR_RETURN(ByteCount size, parse_chunk_size(part, option));
-    sizes.push_back(size);
+    add_once(size, sizes);
   }
   return sizes;
 }
@@ -144,7 +151,7 @@ Result<std::vector<int64_t>> parse_depth_list(const std::string& text, const std
           fmt::format("{} holds '{}'; each must be a whole number from 1 to {}, such as 1,2,8",
                       option, part, kMostDepth));
     }
-    depths.push_back(depth);
+    add_once(depth, depths);
   }
   return depths;
 }
@@ -163,7 +170,7 @@ Result<std::vector<MemoryKind>> parse_memory_kinds(const std::string& text,
       return invalid_argument(
           fmt::format("{} holds '{}'; each must be pinned, registered or pageable", option, part));
     }
-    kinds.push_back(*found);
+    add_once(*found, kinds);
   }
   return kinds;
 }

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
-#include <regex>
 #include <utility>
 
 #include "tools/bandwidth/device_groups.h"
 #include "tools/bandwidth/host_groups.h"
+#include "tools/bandwidth/id_filter.h"
 #include "tools/bandwidth/layer_groups.h"
 #include "tools/bandwidth/local_groups.h"
 #include "tools/bandwidth/overlap_groups.h"
@@ -71,16 +71,18 @@ Status keep_selected(const std::string& text, int number, BandwidthPlan& plan) {
 
 }  // namespace
 
+std::vector<std::string> BandwidthPlan::ids() const {
+  std::vector<std::string> all;
+  for (const BandwidthGroup& group : groups) {
+    all.insert(all.end(), group.ids.begin(), group.ids.end());
+  }
+  return all;
+}
+
 Status filter_plan(const std::string& filter, BandwidthPlan& plan) {
   if (filter.empty()) return Status::ok();
-  std::regex pattern;
-  try {
-    pattern = std::regex(filter, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    return invalid_argument(fmt::format("--filter is '{}'; it must be a regular expression ({})",
-                                        filter, error.what()));
-  }
-  auto is_left_out = [&](const std::string& id) { return !std::regex_search(id, pattern); };
+  STAGECOACH_ASSIGN_OR_RETURN(IdFilter wanted, IdFilter::parse(filter));
+  auto is_left_out = [&](const std::string& id) { return !wanted.matches(id); };
   for (BandwidthGroup& group : plan.groups) {
     std::erase_if(group.ids, is_left_out);
     for (MeasurementGroup* all : {&group.measurements, &group.fallback}) {

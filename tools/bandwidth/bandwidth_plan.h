@@ -42,6 +42,9 @@ struct BandwidthGroup {
 struct BandwidthPlan {
   std::vector<BandwidthGroup> groups;
   std::vector<std::string> notes;  ///< what was left out, and why
+
+  /// Of all groups.
+  std::vector<std::string> ids() const;
 };
 
 /// The groups of `options.suite` for `devices` (may be none) of a host with `free_bytes` of memory.

@@ -4,16 +4,16 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "core/printable.h"
+#include "tools/bandwidth/rank_test.h"
+#include "tools/bandwidth/units.h"
+
 namespace stagecoach {
 
 namespace {
 
 constexpr double kChance = 0.05;
-
-/// Rates should be high; what is measured in a time should be low.
-bool is_better_high(const std::string& unit) {
-  return unit == "GB/s";
-}
+constexpr const char* kMissing = "missing";
 
 ComparisonVerdict judge(const ResultComparison& one, double threshold) {
   bool is_chance = one.p.has_value() && *one.p >= kChance;
@@ -22,8 +22,8 @@ ComparisonVerdict judge(const ResultComparison& one, double threshold) {
     return ComparisonVerdict::kSame;
   }
   bool is_higher = one.ratio > 1;
-  return is_higher == is_better_high(one.unit) ? ComparisonVerdict::kBetter
-                                               : ComparisonVerdict::kWorse;
+  return is_higher != is_better_low(one.unit) ? ComparisonVerdict::kBetter
+                                              : ComparisonVerdict::kWorse;
 }
 
 ResultComparison compare_result(const MeasurementRecord& before, const MeasurementRecord& after,
@@ -41,9 +41,14 @@ ResultComparison compare_result(const MeasurementRecord& before, const Measureme
   one.ratio_high = by(later.median_high, earlier.median_low);
   const std::vector<double>& old_samples = before.samples.front();
   const std::vector<double>& new_samples = after.samples.front();
-  if (!old_samples.empty() && !new_samples.empty()) one.p = rank_test(old_samples, new_samples);
+  one.p = rank_test(old_samples, new_samples);
   one.verdict = judge(one, threshold);
   return one;
+}
+
+std::string ending_of(const MeasurementRecord& record) {
+  std::string text(measurement_status_name(record.status));
+  return record.reason.empty() ? text : text + ": " + record.reason;
 }
 
 Json names_json(const std::vector<std::string>& names) {
@@ -71,35 +76,13 @@ int ReportComparison::count(ComparisonVerdict verdict) const {
                                         [&](const auto& one) { return one.verdict == verdict; }));
 }
 
-double rank_test(std::span<const double> one, std::span<const double> other) {
-  constexpr size_t kFewest = 3;
-  if (one.size() < kFewest || other.size() < kFewest) return 1;
-  struct Sample {
-    double value;
-    bool is_of_one;
-  };
-  std::vector<Sample> all;
-  for (double value : one) all.push_back({value, true});
-  for (double value : other) all.push_back({value, false});
-  std::sort(all.begin(), all.end(),
-            [](const Sample& a, const Sample& b) { return a.value < b.value; });
-  auto count = static_cast<double>(all.size());
-  double rank_sum = 0, ties = 0;
-  for (size_t begin = 0; begin < all.size();) {
-    size_t end = begin;
-    while (end < all.size() && all[end].value == all[begin].value) ++end;
-    double rank = static_cast<double>(begin + end + 1) / 2,
-           equal = static_cast<double>(end - begin);
-    ties += equal * equal * equal - equal;
-    for (; begin < end; ++begin) rank_sum += all[begin].is_of_one ? rank : 0;
-  }
-  auto of_one = static_cast<double>(one.size()), of_other = static_cast<double>(other.size());
-  double statistic = rank_sum - of_one * (of_one + 1) / 2;
-  double mean = of_one * of_other / 2;
-  double variance = of_one * of_other / 12 * (count + 1 - ties / (count * (count - 1)));
-  if (variance <= 0) return 1;
-  double distance = std::max(0.0, std::abs(statistic - mean) - 0.5) / std::sqrt(variance);
-  return std::erfc(distance / std::sqrt(2.0));
+int ReportComparison::count_worse() const {
+  return count(ComparisonVerdict::kWorse) + static_cast<int>(lost.size());
+}
+
+bool ReportComparison::is_empty() const {
+  return results.empty() && std::all_of(lost.begin(), lost.end(),
+                                        [](const LostResult& one) { return one.what == kMissing; });
 }
 
 ReportComparison compare_reports(const BandwidthReport& before, const BandwidthReport& after,
@@ -114,7 +97,10 @@ ReportComparison compare_reports(const BandwidthReport& before, const BandwidthR
     }
   }
   for (const MeasurementRecord& record : before.records) {
-    if (after.find(record.info.id) == nullptr) comparison.only_before.push_back(record.info.id);
+    const MeasurementRecord* later = after.find(record.info.id);
+    if (later == nullptr) comparison.only_before.push_back(record.info.id);
+    if (!record.is_ok() || (later != nullptr && later->is_ok())) continue;
+    comparison.lost.push_back({record.info.id, later == nullptr ? kMissing : ending_of(*later)});
   }
   return comparison;
 }
@@ -136,9 +122,16 @@ Json comparison_json(const ReportComparison& comparison) {
     item["verdict"] = comparison_verdict_name(one.verdict);
     json["comparisons"].push_back(std::move(item));
   }
+  json["lost"] = Json::array();
+  for (const LostResult& one : comparison.lost) {
+    Json item = Json::object();
+    item["id"] = one.id;
+    item["what"] = one.what;
+    json["lost"].push_back(std::move(item));
+  }
   json["only_before"] = names_json(comparison.only_before);
   json["only_after"] = names_json(comparison.only_after);
-  json["worse"] = comparison.count(ComparisonVerdict::kWorse);
+  json["worse"] = comparison.count_worse();
   json["better"] = comparison.count(ComparisonVerdict::kBetter);
   return json;
 }
@@ -148,16 +141,26 @@ std::string comparison_table(const ReportComparison& comparison) {
                                  "after", "ratio", "95 %", "unit", "verdict");
   for (const ResultComparison& one : comparison.results) {
     std::string interval = fmt::format("{:.3f} to {:.3f}", one.ratio_low, one.ratio_high);
-    text +=
-        fmt::format("{:<46} {:>9.4g} {:>9.4g} {:>7.3f}  {:<15} {:<6} {}\n", one.id, one.before,
-                    one.after, one.ratio, interval, one.unit, comparison_verdict_name(one.verdict));
+    text += printable(fmt::format("{:<46} {:>9.4g} {:>9.4g} {:>7.3f}  {:<15} {:<6} {}", one.id,
+                                  one.before, one.after, one.ratio, interval, one.unit,
+                                  comparison_verdict_name(one.verdict))) +
+            "\n";
   }
-  for (const std::string& id : comparison.only_before) text += id + "  only before\n";
-  for (const std::string& id : comparison.only_after) text += id + "  only after\n";
+  for (const LostResult& one : comparison.lost) {
+    text += printable(fmt::format("{:<46} was ok before, now {}: worse", one.id, one.what)) + "\n";
+  }
+  for (const std::string& id : comparison.only_after) text += printable(id) + "  only after\n";
   return text;
 }
 
 void add_regressions(const ReportComparison& comparison, BandwidthReport& report) {
+  for (const LostResult& one : comparison.lost) {
+    report.findings.insert(report.findings.begin(),
+                           {Severity::kError,
+                            fmt::format("{} is {}, and was ok in the baseline", one.id, one.what),
+                            "find out why, or leave it out with --filter",
+                            {one.id}});
+  }
   for (const ResultComparison& one : comparison.results) {
     if (one.verdict != ComparisonVerdict::kWorse) continue;
     report.findings.insert(report.findings.begin(),

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -25,21 +24,29 @@ struct ResultComparison {
   ComparisonVerdict verdict = ComparisonVerdict::kSame;
 };
 
+/// A result that was ok and is not any more.
+struct LostResult {
+  std::string id;
+  std::string what;  ///< "missing", or its status and reason: "skipped: no memory"
+};
+
 /// Two reports side by side.
 struct ReportComparison {
   std::vector<ResultComparison> results;  ///< those that are ok in both, in the order of the later
+  std::vector<LostResult> lost;           ///< each counts as worse
   std::vector<std::string> only_before, only_after;
 
+  /// Of `results`.
   int count(ComparisonVerdict verdict) const;
+  int count_worse() const;
+  /// Nothing that was ok before was, or was to be, measured again.
+  bool is_empty() const;
 };
 
-/// Two-sided probability of the Mann-Whitney rank test, by its normal approximation with ties; 1
-/// where either side has fewer than 3 samples. Pure.
-double rank_test(std::span<const double> one, std::span<const double> other);
-
 /// A result is worse or better when its median differs by more than `threshold` (0.05: 5 %), the
-/// interval of the ratio leaves out 1, and, where both reports have samples (--raw), the rank test
-/// says that chance does so in less than 5 % of cases. Rates should be high, times low. Pure.
+/// interval of the ratio leaves out 1, and, where both reports have enough samples (--raw) for it,
+/// the rank test says that chance does so in less than 5 % of cases. Rates should be high, times
+/// low. Pure.
 ReportComparison compare_reports(const BandwidthReport& before, const BandwidthReport& after,
                                  double threshold);
 
@@ -47,7 +54,7 @@ ReportComparison compare_reports(const BandwidthReport& before, const BandwidthR
 Json comparison_json(const ReportComparison& comparison);
 std::string comparison_table(const ReportComparison& comparison);
 
-/// A finding in `report`, the later one, for each result that is worse.
+/// A finding in `report`, the later one, for each result that is worse or lost.
 void add_regressions(const ReportComparison& comparison, BandwidthReport& report);
 
 }  // namespace stagecoach

@@ -1,9 +1,11 @@
 #include "tools/bandwidth/gates.h"
 
 #include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/suggest.h"
+#include "tools/bandwidth/units.h"
 
 namespace stagecoach {
 
@@ -17,7 +19,7 @@ Result<std::vector<Gate>> parse_gates(const std::vector<std::string>& texts) {
     if (is_gate) {
       gate.id = text.substr(0, equals);
       auto [next, error] = std::from_chars(text.data() + equals + 1, end, gate.least);
-      is_gate = error == std::errc() && next == end && gate.least > 0;
+      is_gate = error == std::errc() && next == end && gate.least > 0 && std::isfinite(gate.least);
     }
     if (!is_gate) {
       return invalid_argument(
@@ -43,9 +45,15 @@ Result<bool> check_gates(const std::vector<Gate>& gates, BandwidthReport& report
           "--fail-below names '{}', which was not measured{}", gate.id,
           nearest.empty() ? "; --list prints ids" : fmt::format("; did you mean '{}'?", nearest)));
     }
+    const std::string& unit = record->info.quantities.front().unit;
+    if (is_better_low(unit)) {
+      return invalid_argument(fmt::format(
+          "--fail-below names '{}', which is in {}, where less is better; use --baseline "
+          "with a file of an earlier run",
+          gate.id, unit));
+    }
     if (record->is_ok() && record->median() >= gate.least) continue;
     has_passed = false;
-    const std::string& unit = record->info.quantities.front().unit;
     report.findings.insert(report.findings.begin(),
                            {Severity::kError,
                             fmt::format("{} is {:.4g} {}, below the gate of {:.4g}", gate.id,

@@ -171,6 +171,10 @@ BandwidthGroup GroupBuilder::start(const std::string& name) const {
 }
 
 void GroupBuilder::push(BandwidthGroup group) {
+  // Sizes that a small device cuts down may coincide: what has a result already is not measured.
+  std::erase_if(group.measurements, [this](const std::unique_ptr<Measurement>& one) {
+    return !ids_.insert(one->info().id).second;
+  });
   for (const std::unique_ptr<Measurement>& one : group.measurements) {
     group.ids.push_back(one->info().id);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -73,6 +74,7 @@ class GroupBuilder {
   TaskPool& pool_;
   BandwidthPlan plan_;
   ByteCount least_host_bytes_ = 0;
+  std::set<std::string> ids_;  ///< of all measurements of the plan
 };
 
 /// The params of a copy.

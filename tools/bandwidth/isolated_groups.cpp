@@ -160,7 +160,9 @@ Result<BandwidthReport> run_isolated(const IsolatedRun& run) {
   int64_t begin_ns = RealClock::instance().now_ns();
   STAGECOACH_ASSIGN_OR_RETURN(std::vector<PlannedGroup> plan, ask_plan(run, report));
   int64_t start_ns = RealClock::instance().now_ns() - begin_ns;
-  if (run.after_plan) STAGECOACH_RETURN_IF_ERROR(run.after_plan(report));
+  std::vector<std::string> ids;
+  for (const PlannedGroup& group : plan) ids.insert(ids.end(), group.ids.begin(), group.ids.end());
+  if (run.after_plan) STAGECOACH_RETURN_IF_ERROR(run.after_plan(report, ids));
   for (const PlannedGroup& group : plan) {
     if (run.is_cancelled && run.is_cancelled()) {
       add_lost_group(group, MeasurementStatus::kNotRun, "interrupted", report);

@@ -17,8 +17,9 @@ struct IsolatedRun {
   std::string group;                   ///< the only one to measure; empty: all
   int64_t timeout_ns = 0;              ///< of one measurement
   std::function<bool()> is_cancelled;  ///< may be empty
-  /// Told of devices and notes before anything is measured; may be empty.
-  std::function<Status(const BandwidthReport&)> after_plan;
+  /// Told of devices and notes, and the ids of what is planned, before anything is measured; may be
+  /// empty.
+  std::function<Status(const BandwidthReport&, const std::vector<std::string>&)> after_plan;
   std::function<void(const std::string& group)> before_group;  ///< may be empty
   std::function<Status(const BandwidthReport&)> after_group;   ///< may be empty
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "tools/bandwidth/copy_paths.h"
 #include "tools/exit_code.h"
 
@@ -154,8 +155,9 @@ std::string expectation(const MeasurementRecord& record) {
 std::string record_lines(const MeasurementRecord& record) {
   const MeasurementInfo& info = record.info;
   if (!record.is_ok()) {
-    return fmt::format("  {:<44} {}: {}\n", info.id, measurement_status_name(record.status),
-                       record.reason);
+    return printable(fmt::format("  {:<44} {}: {}", info.id, measurement_status_name(record.status),
+                                 record.reason)) +
+           "\n";
   }
   std::string text;
   for (size_t index = 0; index < info.quantities.size(); ++index) {
@@ -166,7 +168,7 @@ std::string record_lines(const MeasurementRecord& record) {
         fmt::format("  {:<44} {:>9.4g} {:>9.4g} {:>9.4g} {:>5}  {:<5} {:<14} {}", name, one.median,
                     one.p5, one.p95, one.n, info.quantities[index].unit,
                     is_first ? expectation(record) : "", is_first ? flag_list(record) : "");
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    text += printable(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n";
   }
   return text;
 }
@@ -265,11 +267,12 @@ std::string bandwidth_table(const BandwidthReport& report) {
   }
   for (const ContentionFit& fit : report.fits) text += fit_lines(fit);
   if (!report.notes.empty()) text += "\nnotes\n";
-  for (const std::string& note : report.notes) text += "  " + note + "\n";
+  for (const std::string& note : report.notes) text += "  " + printable(note) + "\n";
   if (!report.findings.empty()) text += "\nfindings\n";
   for (const Finding& finding : report.findings) {
-    text += fmt::format("  {}: {}; {}\n", severity_name(finding.severity), finding.text,
-                        finding.remedy);
+    text += printable(fmt::format("  {}: {}; {}", severity_name(finding.severity), finding.text,
+                                  finding.remedy)) +
+            "\n";
   }
   return text;
 }
