@@ -373,9 +373,10 @@ TEST(BenchCommand, ProfilesAreWhatPlanningAndTrainingTake) {
   EXPECT_NEAR(number(card, "down_bytes_per_s"), 32.0 * (1 << 20), slack * 32 * (1 << 20));
   EXPECT_NEAR(number(card, "flop_per_s"), 1e9, slack * 1e9);
   EXPECT_GE(number(*profile->find("host"), "work_threads"), 1);
-  CommandResult planned = run_command({"plan", "--model", "gpt2", "--sequence", "64", "--devices",
-                                       "cpu:2[memory=2G]", "--profile", path},
-                                      ".", no_cards());
+  CommandResult planned =
+      run_command({"plan", "--model", "gpt2", "--sequence", "64", "--devices",
+                   "cpu:2[memory=2G,h2d=64M,d2h=32M,flops=1G]", "--profile", path},
+                  ".", no_cards());
   ASSERT_EQ(planned.exit_code, 0) << planned.errors;
   EXPECT_THAT(planned.output, HasSubstr(", measured 20"));
   EXPECT_THAT(planned.output, testing::Not(HasSubstr("measure again")));
