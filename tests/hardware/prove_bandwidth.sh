@@ -88,6 +88,17 @@ if [ -s "${TEXT:-}" ]; then
   step gpt2-medium gpt2-medium 1024 16 4
   step qwen3-1.7b qwen3-1.7b 2048 4 2
   step gpt2 gpt2 1024 32 4
+  # A shape that no sample of `bench bandwidth layers` has.
+  mkdir -p "$out/qwen3-0.6b"
+  cat >"$out/qwen3-0.6b/config.json" <<'EOF'
+{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024,
+ "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+ "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+ "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
+ "tie_word_embeddings": true, "hidden_act": "silu", "attention_bias": false,
+ "initializer_range": 0.02, "torch_dtype": "bfloat16"}
+EOF
+  step qwen3-0.6b "$out/qwen3-0.6b" 2048 16 4
 else
   say "FAILED  steps: set TEXT to a text file"
 fi
