@@ -11,7 +11,7 @@
 namespace stagecoach {
 
 int64_t product_side(const DeviceInfo& device) {
-  constexpr int64_t kCardSide = 8192, kMockSide = 256;
+  constexpr int64_t kCardSide = 8192, kMockSide = 64;
   return device.is_real_hardware ? kCardSide : kMockSide;
 }
 
