@@ -9,6 +9,7 @@
 #include "scheduler/network_profile.h"
 #include "scheduler/single_layer.h"
 #include "tools/rated_devices.h"
+#include "train/metrics.h"
 
 namespace stagecoach {
 
@@ -45,10 +46,7 @@ class LayerPricing {
     for (const TimedOp& op : device_.ops->ops()) {
       if (!is_arithmetic(op.shape.kind)) rates.push_back(op.shape.work / op.time_ns);
     }
-    if (rates.empty()) return 0;
-    auto middle = rates.begin() + std::ssize(rates) / 2;
-    std::nth_element(rates.begin(), middle, rates.end());
-    return *middle;
+    return rates.empty() ? 0 : median(std::move(rates));
   }
 
   const TimedDevice device_;

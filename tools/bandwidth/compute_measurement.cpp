@@ -94,10 +94,7 @@ Result<Batch> ComputeMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   double flop_per_ns =
       flop() * static_cast<double>(repeats) / static_cast<double>(batch.duration_ns);
   batch.samples = {{flop_per_ns * kNsPerSecond / kFlopPerTera}};
-  auto overrun_ns = static_cast<double>(device_.counters().overrun_ns - overrun_before_ns);
-  if (overrun_ns > 0.01 * static_cast<double>(batch.duration_ns)) {
-    batch.flags.push_back(SampleFlag::kOverrun);
-  }
+  batch.flag_overrun(device_.counters().overrun_ns - overrun_before_ns);
   return batch;
 }
 

@@ -98,10 +98,7 @@ Result<Batch> LayerMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   Batch batch;
   batch.duration_ns = static_cast<int64_t>(pass_ns * static_cast<double>(repeats));
   batch.samples = {{pass_ns / kNsPerMs}};
-  auto overrun_ns = static_cast<double>(device_.counters().overrun_ns - overrun_before_ns);
-  if (overrun_ns > 0.01 * static_cast<double>(batch.duration_ns)) {
-    batch.flags.push_back(SampleFlag::kOverrun);
-  }
+  batch.flag_overrun(device_.counters().overrun_ns - overrun_before_ns);
   STAGECOACH_RETURN_IF_ERROR(time_operations(pass_ns, deadline_ns));
   return batch;
 }

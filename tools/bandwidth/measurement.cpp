@@ -11,6 +11,12 @@ void DataCheck::add(const DataCheck& other) {
   flipped_bits |= other.flipped_bits;
 }
 
+void Batch::flag_overrun(int64_t overrun_ns) {
+  constexpr double kMost = 0.01;
+  bool is_late = static_cast<double>(overrun_ns) > kMost * static_cast<double>(duration_ns);
+  if (is_late) flags.push_back(SampleFlag::kOverrun);
+}
+
 std::string_view measurement_status_name(MeasurementStatus status) {
   switch (status) {
     case MeasurementStatus::kOk:

@@ -45,6 +45,9 @@ struct Batch {
   int64_t duration_ns = 0;                   ///< for the choice of repeats
   std::vector<std::vector<double>> samples;  ///< per quantity; usually one each
   std::vector<SampleFlag> flags;
+
+  /// Flags it where a mock was this much slower than its pace, and that is more than 1 % of it.
+  void flag_overrun(int64_t overrun_ns);
 };
 
 /// Something that can be measured again and again. Errors of all members: the device's; deadline

@@ -21,7 +21,6 @@ constexpr int kAheadOfDevice = 4;   ///< copies or products that a stream has be
 constexpr int64_t kLookNs = 50'000;
 constexpr int64_t kOverlapPoisonNs = 60'000'000'000;
 constexpr double kLeastOverlapCoverage = 0.5;  ///< passes of host threads may be long
-constexpr double kMostOverlapOverrun = 0.01;
 constexpr double kFlopPerTflop = 1e12;
 
 MeasurementInfo complete_overlap_info(MeasurementInfo info, const OverlapParts& parts) {
@@ -245,10 +244,7 @@ Result<Batch> OverlapMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   }
   Batch batch = batch_of(host.marks());
   batch.duration_ns = std::max<int64_t>(1, RealClock::instance().now_ns() - start_ns);
-  auto late_ns = static_cast<double>(overrun_ns() - overrun_before_ns);
-  if (late_ns > kMostOverlapOverrun * static_cast<double>(batch.duration_ns)) {
-    batch.flags.push_back(SampleFlag::kOverrun);
-  }
+  batch.flag_overrun(overrun_ns() - overrun_before_ns);
   return batch;
 }
 

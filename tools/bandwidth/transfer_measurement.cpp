@@ -16,7 +16,6 @@ constexpr int64_t kMarksOfABatch = 64;  ///< events cost time on cards; more tel
 constexpr int64_t kLeastChunksTogether = 8;
 constexpr int64_t kPoisonLimitNs = 60'000'000'000;
 constexpr double kLeastCoverage = 0.8;
-constexpr double kMostOverrun = 0.01;
 
 MeasurementInfo complete_info(MeasurementInfo info, const std::vector<TransferFlow>& flows,
                               const TransferShape& shape) {
@@ -258,10 +257,7 @@ Result<Batch> TransferMeasurement::run(int64_t repeats, int64_t deadline_ns) {
     if (window.coverage < kLeastCoverage) batch.flags.push_back(SampleFlag::kShortWindow);
   }
   if (is_unverified_) batch.flags.push_back(SampleFlag::kUnverified);
-  auto overrun_ns = static_cast<double>(copy_overrun_ns() - overrun_before_ns);
-  if (overrun_ns > kMostOverrun * static_cast<double>(batch.duration_ns)) {
-    batch.flags.push_back(SampleFlag::kOverrun);
-  }
+  batch.flag_overrun(copy_overrun_ns() - overrun_before_ns);
   return batch;
 }
 

@@ -105,11 +105,7 @@ Result<Batch> UrgentMeasurement::run(int64_t repeats, int64_t deadline_ns) {
   }
   batch.samples[2].push_back(result.bytes_per_s / kBytesPerGb);
   batch.samples[3].push_back(bytes_per_s_ / kBytesPerGb);
-  auto overrun_ns =
-      static_cast<double>(memory_->device().counters().copy_overrun_ns - overrun_before_ns);
-  if (overrun_ns > 0.01 * static_cast<double>(batch.duration_ns)) {
-    batch.flags.push_back(SampleFlag::kOverrun);
-  }
+  batch.flag_overrun(memory_->device().counters().copy_overrun_ns - overrun_before_ns);
   return batch;
 }
 
